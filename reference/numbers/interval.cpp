@@ -7,12 +7,14 @@
 namespace shardproof {
 
 template <int Digits>
-Interval<Digits>::Interval(double x) {
+Interval<Digits>::Interval(double low, double high) {
   static_assert(Digits >= 30, "a float64 number needs 53 bits");
-  if (!std::isfinite(x)) {
-    throw std::domain_error("no interval encloses " + std::to_string(x));
+  if (!(std::isfinite(low) && std::isfinite(high) && low <= high)) {
+    throw std::domain_error("no interval from " + std::to_string(low) + " to " +
+                            std::to_string(high));
   }
-  ends_ = x;
+  mpfr_set_d(left(), low, MPFR_RNDD);
+  mpfr_set_d(right(), high, MPFR_RNDU);
 }
 
 template <int Digits>

@@ -21,7 +21,9 @@ class Interval {
   Interval() = default;  // zero
   explicit Interval(int x) : ends_(x) {}
   // Exact, Digits being 30 or more. Throws std::domain_error for NaN and infinities.
-  explicit Interval(double x);
+  explicit Interval(double x) : Interval(x, x) {}
+  // [low, high]; throws also when low > high.
+  Interval(double low, double high);
 
   Bound lower() const;
   Bound upper() const;
