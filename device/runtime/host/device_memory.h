@@ -1,0 +1,44 @@
+// Device memory on the CPU. Every allocation starts as NaN, so that a read of what was never
+// written shows, and ends at a page that cannot be touched, so that an access past its end faults
+// at once; one before its start faults from the page before on. AddressSanitizer builds use the
+// sanitizer's own redzones instead.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+
+namespace shardproof::host {
+
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  // `count` float32 numbers, all NaN. Throws std::bad_alloc.
+  float* allocate(std::size_t count);
+
+  // Throws std::invalid_argument for a pointer that `allocate` did not return, or returned and
+  // already released.
+  void release(float* pointer);
+
+  // Writes where `address` lies relative to the nearest allocation, for a message: "8 bytes past
+  // the end of an allocation of 400 bytes". Called by a signal handler: takes the lock, which a
+  // faulting kernel never holds, and makes no memory. Returns false when no allocation is near.
+  bool describe(const void* address, char* text, std::size_t size) const;
+
+ private:
+  struct Allocation {
+    std::size_t bytes;
+    char* mapping;
+    std::size_t mapping_bytes;
+  };
+  void unmap(const Allocation& allocation);
+
+  mutable std::mutex mutex_;
+  std::map<const char*, Allocation> allocations_;
+};
+
+}  // namespace shardproof::host
