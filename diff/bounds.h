@@ -1,0 +1,90 @@
+// The allowances of agreement §3: how far a device that keeps its contract may lie from the exact
+// value. docs/bounds.md derives each, in the same order and under the same names.
+#pragma once
+
+#include <cmath>
+#include <span>
+
+#include "device/engine/contract.h"
+#include "diff/verdict.h"
+
+namespace shardproof {
+
+// Numbers of independent roundings are taken at λ standard deviations.
+inline constexpr double kLambda = 6;
+inline constexpr double kFloat32Unit = 0x1p-24;        // unit roundoff of float32
+inline constexpr double kFloat32Underflow = 0x1p-150;  // half the smallest subnormal
+
+// Whether x is a whole number of quanta 2^exponent.
+bool is_multiple(double x, int exponent);
+
+// The exponent of the smallest quantum with which a sum of that magnitude (Σ|t|) cannot round in an
+// accumulator of so many bits: the least e with magnitude ≤ 2^(bits + e).
+int needed_quantum(double magnitude, int bits);
+
+int significand_bits(Accumulate accumulate);
+
+// Whether x is a float32 number, subnormals included.
+bool is_float32(double x);
+
+// What the tester did to a dithered sum: put its terms in random order, or drew all their signs.
+enum class Dither { permuted, signs };
+
+// The error of a sum of n terms t, as a function of |s| = |Σt|, magnitude ≥ Σ|t| and squares ≥ Σt².
+// It applies where partial sums may round; a sum that the quantum rule calls exact has no error.
+class SumBound {
+ public:
+  Allowance at(double total, double magnitude, double squares) const {
+    const double any = any_rate_ * magnitude + underflow_;
+    const double likely =
+        dithered_ ? std::sqrt(total_rate_ * total * total + squares_rate_ * squares) + underflow_
+                  : likely_rate_ * magnitude + underflow_;
+    const double stored = stored_rate_ * (total + any);
+    return {any + stored, (likely < any ? likely : any) + stored};
+  }
+
+ private:
+  friend SumBound sum_bound(double, const Contract&, InputKind, Dither);
+  friend SumBound product_bound(double, const Contract&, InputKind, Dither);
+  SumBound(double n, double additions, bool products, const Contract& contract, InputKind kind,
+           Dither dither);
+
+  double any_rate_, likely_rate_, total_rate_ = 0, squares_rate_ = 0, underflow_, stored_rate_;
+  bool dithered_;
+};
+
+// A sum of n float32 numbers; a sum of n products of float32 numbers.
+SumBound sum_bound(double n, const Contract& contract, InputKind kind, Dither dither);
+SumBound product_bound(double n, const Contract& contract, InputKind kind, Dither dither);
+
+// The sum of n numbers as its mean sees it: |Σt|, at least Σ|t|, and whether no partial sum rounds.
+struct SumTerms {
+  double count = 0, total = 0, magnitude = 0;
+  bool exact = false;
+};
+
+// Error of the mean when the sum has the error `sum`; none where the sum is exact and the
+// contract's division gives its quotient exactly.
+Allowance mean_allowance(Allowance sum, const SumTerms& terms, MeanDivision division);
+
+// Whether the contract's division turns an exact sum s of n terms into s / n without error.
+// Premultiplied terms are not looked at here: for them, only powers of two are exact.
+bool divides_exactly(double s, double n, MeanDivision division);
+
+// How many u|μ| the division of a mean may add to its error, when the sum's terms are not
+// premultiplied; and how many u·mean|t| when they are.
+double division_roundings(MeanDivision division);
+double premultiply_roundings(MeanDivision division);
+
+// Error of the all-reduced mean of one number a replica.
+Allowance all_reduce_allowance(std::span<const float> terms, const Contract& contract);
+
+// Error of γ·(x − μ)·(σ² + ε)^(−1/2) + β on given statistics, as a function of x: `relative` times
+// |γ(x − μ)r|, plus `output` times |y|, plus `fixed`.
+struct NormaliseAllowance {
+  double relative = 0, output = 0, fixed = 0;
+};
+NormaliseAllowance normalise_allowance(const Contract& contract, double gamma, double beta,
+                                       double mean, double root);
+
+}  // namespace shardproof

@@ -1,0 +1,80 @@
+#include "diff/verdict.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace shardproof {
+
+std::string to_string(InputKind kind) {
+  switch (kind) {
+    case InputKind::natural:
+      return "natural";
+    case InputKind::lattice:
+      return "lattice";
+    case InputKind::dithered:
+      return "dithered";
+  }
+  return "";
+}
+
+std::string to_string(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::agrees:
+      return "agrees";
+    case Outcome::suspect:
+      return "suspect";
+    case Outcome::wrong:
+      return "wrong";
+    case Outcome::not_judged:
+      return "not judged";
+  }
+  return "";
+}
+
+double Difference::ulps() const {
+  const double nearest = std::abs(static_cast<double>(static_cast<float>(expected)));
+  if (!std::isfinite(nearest)) return error() == 0 ? 0 : std::numeric_limits<double>::infinity();
+  const int exponent = nearest == 0 ? -126 : std::max(std::ilogb(nearest), -126);
+  return error() / std::ldexp(1.0, exponent - 23);
+}
+
+void Comparison::see_unusual(std::size_t replica, std::size_t index, float got, double expected,
+                             Allowance allowance) {
+  const double value = static_cast<double>(got);
+  if (std::isfinite(expected) && !std::isfinite(allowance.likely)) {
+    ++not_judged;
+    return;
+  }
+  if (!std::isfinite(expected)) {
+    const bool same = std::isnan(expected) ? std::isnan(value) : value == expected;
+    if (same) return;
+    ++wrong;
+    worst = {replica, index, value, expected, 0, std::numeric_limits<double>::infinity()};
+    return;
+  }
+  const double error = std::abs(value - expected);
+  if (!(error <= allowance.any)) {
+    ++wrong;
+  } else if (error > allowance.likely) {
+    ++suspects;
+  }
+  double ratio = error / allowance.likely;
+  if (error == 0) ratio = 0;
+  if (std::isnan(ratio)) ratio = std::numeric_limits<double>::infinity();
+  if (ratio > worst.ratio) worst = {replica, index, value, expected, allowance.likely, ratio};
+}
+
+void Comparison::merge(const Comparison& other) {
+  compared += other.compared;
+  suspects += other.suspects;
+  wrong += other.wrong;
+  not_judged += other.not_judged;
+  const auto place = [](const Difference& d) { return std::pair(d.replica, d.index); };
+  if (other.worst.ratio > worst.ratio ||
+      (other.worst.ratio == worst.ratio && place(other.worst) < place(worst))) {
+    worst = other.worst;
+  }
+}
+
+}  // namespace shardproof

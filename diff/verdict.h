@@ -1,0 +1,74 @@
+// What a comparison of a device with the reference found (agreement §1, §3): one Comparison for
+// each thing compared at a node, with counts, the worst output and how tight the bound was.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <string>
+
+#include "reference/graph/tensor.h"
+
+namespace shardproof {
+
+// The kinds of input of agreement §3. They differ in what may be assumed of the roundings.
+enum class InputKind { natural, lattice, dithered };
+
+// suspect: outside what independent roundings explain, inside what roundings in any order can do.
+enum class Outcome { agrees, suspect, wrong, not_judged };
+
+std::string to_string(InputKind kind);
+std::string to_string(Outcome outcome);
+
+// How far an output of a device may lie from the exact value, reference radius included.
+struct Allowance {
+  double any = 0;     // beyond it the device is wrong, whatever its order of operations
+  double likely = 0;  // at most `any`; beyond it the device is suspect
+};
+
+// One output against its bound.
+struct Difference {
+  std::size_t replica = 0, index = 0;  // index into the compared values of that replica, row-major
+  double got = 0, expected = 0, bound = 0;
+  double ratio = 0;  // |got − expected| ÷ bound; infinite where the bound is 0 and they differ
+
+  double error() const { return std::abs(got - expected); }
+  // The error in units in the last place of the float32 number nearest to `expected`.
+  double ulps() const;
+};
+
+struct Comparison {
+  std::string node;  // the last node of the launch compared
+  std::string part;  // which of the node's statements; empty: its outputs
+  InputKind kind = InputKind::natural;
+  Shape shape;  // of the compared values on one replica
+  std::size_t compared = 0, suspects = 0, wrong = 0, not_judged = 0;
+  Difference worst;
+
+  // The least bound ÷ error over the outputs; infinite where no output had an error.
+  double tightness() const { return 1 / worst.ratio; }
+
+  Outcome outcome() const {
+    if (wrong > 0) return Outcome::wrong;
+    if (suspects > 0) return Outcome::suspect;
+    return compared == 0 || not_judged > 0 ? Outcome::not_judged : Outcome::agrees;
+  }
+
+  // Compares one output. An unknown allowance (NaN or infinite) leaves it not judged; NaN must meet
+  // NaN and an infinity itself.
+  void see(std::size_t replica, std::size_t index, float got, double expected,
+           Allowance allowance) {
+    ++compared;
+    const double error = std::abs(static_cast<double>(got) - expected);
+    if (error <= allowance.likely && error <= worst.ratio * allowance.likely) return;
+    see_unusual(replica, index, got, expected, allowance);
+  }
+
+  // Joins the comparison of other outputs of the same thing.
+  void merge(const Comparison& other);
+
+ private:
+  void see_unusual(std::size_t replica, std::size_t index, float got, double expected,
+                   Allowance allowance);
+};
+
+}  // namespace shardproof
