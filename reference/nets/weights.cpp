@@ -6,69 +6,49 @@
 #include <set>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "reference/nets/safetensors.h"
+#include "reference/nets/split_mix.h"
 
 namespace shardproof {
 namespace {
 
-// SplitMix64 (Steele, Lea and Flood 2014, doi 10.1145/2660193.2660195).
-class Generator {
- public:
-  explicit Generator(std::uint64_t state) : state_(state) {}
-
-  std::uint64_t next() {
-    state_ += 0x9E3779B97F4A7C15U;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
-    return z ^ (z >> 31U);
+// Mean 0, deviation 1.
+double normal(SplitMix& generator) {
+  std::uint64_t sum = 0;
+  for (int i = 0; i < 6; ++i) {
+    const std::uint64_t two = generator.next();
+    sum += (two >> 32U) + (two & 0xFFFFFFFFU);
   }
-  double normal() {
-    std::uint64_t sum = 0;
-    for (int i = 0; i < 6; ++i) {
-      const std::uint64_t two = next();
-      sum += (two >> 32U) + (two & 0xFFFFFFFFU);
-    }
-    const std::int64_t centred = static_cast<std::int64_t>(sum) - 6 * std::int64_t{0xFFFFFFFF};
-    return static_cast<double>(centred) * 0x1p-32;
-  }
-  // Magnitude uniform in [low, high), either sign.
-  double signed_uniform(double low, double high) {
-    const std::uint64_t bits = next();
-    const double magnitude = low + (high - low) * (static_cast<double>(bits >> 11U) * 0x1p-53);
-    return (bits & 1U) != 0 ? -magnitude : magnitude;
-  }
-
- private:
-  std::uint64_t state_;
-};
-
-Generator generator_for(std::uint64_t seed, std::string_view name) {
-  std::uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a
-  for (const char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
-  }
-  return Generator(Generator(seed).next() ^ hash);
+  const std::int64_t centred = static_cast<std::int64_t>(sum) - 6 * std::int64_t{0xFFFFFFFF};
+  return static_cast<double>(centred) * 0x1p-32;
 }
 
-double draw(Generator& generator, const Parameter& parameter) {
+// Magnitude uniform in [low, high), either sign.
+double signed_uniform(SplitMix& generator, double low, double high) {
+  const std::uint64_t bits = generator.next();
+  const double magnitude = low + (high - low) * (static_cast<double>(bits >> 11U) * 0x1p-53);
+  return (bits & 1U) != 0 ? -magnitude : magnitude;
+}
+
+double draw(SplitMix& generator, const Parameter& parameter) {
   const Shape& shape = parameter.shape;
   using Role = Parameter::Role;
   switch (parameter.role) {
     case Role::convolution:
-      return generator.normal() * std::sqrt(2.0 / static_cast<double>(shape.n * shape.plane()));
+      return normal(generator) * std::sqrt(2.0 / static_cast<double>(shape.n * shape.plane()));
     case Role::depthwise:  // as many groups as channels
-      return generator.normal() * std::sqrt(2.0 / static_cast<double>(shape.plane()));
+      return normal(generator) * std::sqrt(2.0 / static_cast<double>(shape.plane()));
     case Role::dense:
-      return generator.normal() / std::sqrt(static_cast<double>(shape.h));
+      return normal(generator) / std::sqrt(static_cast<double>(shape.h));
     case Role::gamma:
-      return generator.signed_uniform(0.5, 2.0);
+      return signed_uniform(generator, 0.5, 2.0);
     case Role::beta:
     case Role::dense_bias:
     case Role::convolution_bias:
-      return generator.signed_uniform(0.05, 0.5);
+      return signed_uniform(generator, 0.05, 0.5);
   }
   throw std::logic_error("seeded_weights: a parameter of no known role");
 }
@@ -98,7 +78,7 @@ std::optional<std::string> fault(const Parameter& parameter, const StoredTensors
 Weights seeded_weights(std::span<const Parameter> parameters, std::uint64_t seed) {
   Weights weights;
   for (const Parameter& parameter : parameters) {
-    Generator generator = generator_for(seed, parameter.name);
+    SplitMix generator(seed, parameter.name);
     Tensor<float> tensor(parameter.shape);
     for (float& value : tensor.values) value = static_cast<float>(draw(generator, parameter));
     weights.insert_or_assign(parameter.name, std::move(tensor));
