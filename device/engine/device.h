@@ -9,18 +9,13 @@
 #pragma once
 
 #include <cstddef>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "device/engine/contract.h"
+#include "device/runtime/device_error.h"
 
 namespace shardproof {
-
-class DeviceError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 enum class Operation {
   convolution,

@@ -6,8 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <new>
-#include <stdexcept>
+#include <string>
+
+#include "device/runtime/device_error.h"
 
 namespace shardproof::host {
 namespace {
@@ -17,6 +18,10 @@ constexpr bool guard_pages = false;
 #else
 constexpr bool guard_pages = true;
 #endif
+
+[[noreturn]] void no_room(std::size_t count) {
+  throw DeviceError("no room for " + std::to_string(count) + " numbers in device memory");
+}
 
 std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -35,7 +40,7 @@ void DeviceMemory::unmap(const Allocation& allocation) {
 }
 
 float* DeviceMemory::allocate(std::size_t count) {
-  if (count > (std::size_t{1} << 60)) throw std::bad_alloc();
+  if (count > (std::size_t{1} << 60)) no_room(count);
   Allocation allocation{count * sizeof(float), nullptr, 0};
   char* start;
   if constexpr (guard_pages) {
@@ -44,18 +49,18 @@ float* DeviceMemory::allocate(std::size_t count) {
     allocation.mapping_bytes = body + 2 * page;
     void* const mapping = mmap(nullptr, allocation.mapping_bytes, PROT_NONE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapping == MAP_FAILED) throw std::bad_alloc();
+    if (mapping == MAP_FAILED) no_room(count);
     allocation.mapping = static_cast<char*>(mapping);
     char* const usable = allocation.mapping + page;
     if (body > 0 && mprotect(usable, body, PROT_READ | PROT_WRITE) != 0) {
       munmap(mapping, allocation.mapping_bytes);
-      throw std::bad_alloc();
+      no_room(count);
     }
     std::memset(usable, 0xff, body);
     start = usable + body - allocation.bytes;
   } else {
     allocation.mapping = static_cast<char*>(std::malloc(allocation.bytes));
-    if (allocation.mapping == nullptr) throw std::bad_alloc();
+    if (allocation.mapping == nullptr) no_room(count);
     start = allocation.mapping;
     std::memset(start, 0xff, allocation.bytes);
   }
@@ -68,7 +73,7 @@ void DeviceMemory::release(float* pointer) {
   const std::lock_guard lock(mutex_);
   const auto found = allocations_.find(reinterpret_cast<const char*>(pointer));
   if (found == allocations_.end()) {
-    throw std::invalid_argument("release of a pointer that is not a live device allocation");
+    throw DeviceError("release of a pointer that is not a live device allocation");
   }
   unmap(found->second);
   allocations_.erase(found);

@@ -17,10 +17,10 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // `count` float32 numbers, all NaN. Throws std::bad_alloc.
+  // `count` float32 numbers, all NaN. Throws DeviceError when there is no room.
   float* allocate(std::size_t count);
 
-  // Throws std::invalid_argument for a pointer that `allocate` did not return, or returned and
+  // Throws DeviceError for a pointer that `allocate` did not return, or returned and
   // already released.
   void release(float* pointer);
 

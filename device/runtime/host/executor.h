@@ -12,10 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "device/runtime/device_error.h"
 #include "device/runtime/host/device_memory.h"
 #include "device/runtime/host/scheduler.h"
 #include "device/runtime/host/worker_pool.h"
@@ -36,9 +36,9 @@ struct dim3 {
 };
 
 // A launch that broke a rule of CUDA's execution model.
-class LaunchError : public std::runtime_error {
+class LaunchError : public DeviceError {
  public:
-  using std::runtime_error::runtime_error;
+  using DeviceError::DeviceError;
 };
 
 inline constexpr int out_of_bounds_exit_code = 86;
