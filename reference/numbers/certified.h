@@ -97,8 +97,7 @@ struct RealTraits<Certified> {
     return Certified(x.value < 0 ? 0 : x.value, vanishes ? 0 : x.radius);
   }
   static Certified relu6(const Certified& x) {
-    const bool saturates = x.value - 6 > x.radius && x.radius <= Certified::largest;
-    if (saturates) return Certified(6);
+    if (x.value - 6 > x.radius) return Certified(6);
     const Certified above = relu(x);
     return Certified(above.value > 6 ? 6 : above.value, above.radius);
   }

@@ -49,10 +49,10 @@ struct DoubleDouble {
   friend DoubleDouble operator-(const DoubleDouble& a) { return {-a.high, -a.low}; }
   friend DoubleDouble operator-(const DoubleDouble& a, const DoubleDouble& b) { return a + -b; }
 
-  // Algorithm 12, DWTimesDW3
+  // Algorithm 11, DWTimesDW2
   friend DoubleDouble operator*(const DoubleDouble& a, const DoubleDouble& b) {
     const DoubleDouble c = two_prod(a.high, b.high);
-    const double cross = std::fma(a.low, b.high, std::fma(a.high, b.low, a.low * b.low));
+    const double cross = std::fma(a.low, b.high, a.high * b.low);
     return fast_two_sum(c.high, c.low + cross);
   }
 

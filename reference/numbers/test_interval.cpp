@@ -111,6 +111,7 @@ TEST_CASE("an interval's width is rounded up and contains neither NaN nor points
   CHECK(third.contains(Rational(1, 3)));
   CHECK_FALSE(third.contains(1.0 / 3));
   CHECK(I30(1, 3).width() == 2);
+  CHECK(I30(-0x1p-200, 1).width() > 1);
   CHECK(I30(1, 3).contains(1.0));
   CHECK_FALSE(I30(1, 3).contains(std::nextafter(3.0, 4.0)));
   CHECK_FALSE(I30(1, 3).contains(Rational(99, 100)));
