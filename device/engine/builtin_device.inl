@@ -43,8 +43,11 @@ class BuiltinDevice : public Device {
 
   ~BuiltinDevice() override {
     for (std::size_t replica = 0; replica < columns_.size(); ++replica) {
-      if (columns_[replica].data != nullptr) {
+      if (columns_[replica].data == nullptr) continue;
+      try {
         backend_.release(static_cast<int>(replica), columns_[replica].data);
+      } catch (const DeviceError&) {
+        // The device failed before, and that was reported.
       }
     }
   }
