@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "reference/numbers/bfloat16.h"
-#include "reference/numbers/random_numbers.h"
+#include "reference/numbers/hard_numbers.h"
 #include "reference/numbers/rational.h"
 
 namespace shardproof {
@@ -54,7 +54,7 @@ bool is_nearest(BFloat16 got, const Rational& x) {
   return true;
 }
 
-BFloat16 random_finite(RandomNumbers& random) {
+BFloat16 random_finite(HardNumbers& random) {
   const auto bits = static_cast<std::uint16_t>(random.bits());
   switch (random.below(4)) {
     case 0:
@@ -121,7 +121,7 @@ TEST_CASE("float64 rounds to bfloat16 once, also beside the halfway points") {
       check(-x);
     }
   }
-  RandomNumbers random(1);
+  HardNumbers random(1);
   for (int i = 0; i < 50'000; ++i) check(random.with_exponent(-140, 130));
   CHECK(BFloat16(1e300).bits() == 0x7f80);
   CHECK(BFloat16(-1e300).bits() == 0xff80);
@@ -130,7 +130,7 @@ TEST_CASE("float64 rounds to bfloat16 once, also beside the halfway points") {
 }
 
 TEST_CASE("each bfloat16 operation gives the nearest number to the exact result") {
-  RandomNumbers random(2);
+  HardNumbers random(2);
   for (int i = 0; i < 100'000; ++i) {
     const BFloat16 a = random_finite(random), b = random_finite(random);
     const Rational x{double(a)}, y{double(b)};

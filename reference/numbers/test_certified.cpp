@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "reference/numbers/certified.h"
+#include "reference/numbers/hard_numbers.h"
 #include "reference/numbers/interval.h"
-#include "reference/numbers/random_numbers.h"
 #include "reference/numbers/rational.h"
 
 namespace shardproof {
@@ -35,7 +35,7 @@ struct Enclosed {
 
 // Half of the leaves are exact; the others have a radius anywhere between far below and far above
 // their value, and the number at an end of the enclosure as often as inside.
-Enclosed random_leaf(RandomNumbers& random, const std::vector<Enclosed>& others) {
+Enclosed random_leaf(HardNumbers& random, const std::vector<Enclosed>& others) {
   double value = random.finite();
   if (!others.empty() && random.below(3) == 0) {
     value = -random.neighbour(others.back().certified.value);
@@ -81,7 +81,7 @@ void require_enclosed(int operation, const Enclosed& a, const Enclosed& b, const
 }  // namespace
 
 TEST_CASE("Certified contains the exact value of every node of random expression trees") {
-  RandomNumbers random(1);
+  HardNumbers random(1);
   int nodes = 0, known_nodes = 0;
   for (int tree = 0; tree < 100'000; ++tree) {
     std::vector<Enclosed> pending;
@@ -106,7 +106,7 @@ TEST_CASE("Certified contains the exact value of every node of random expression
 }
 
 TEST_CASE("Certified contains the exact value at the ends of wide operands that cancel") {
-  RandomNumbers random(2);
+  HardNumbers random(2);
   for (int i = 0; i < 100'000; ++i) {
     const int scale = random.below(2000) - 1000;
     const auto leaf = [&] {
@@ -124,7 +124,7 @@ TEST_CASE("Certified contains the exact value at the ends of wide operands that 
 }
 
 TEST_CASE("Certified contains the reciprocal square root") {
-  RandomNumbers random(3);
+  HardNumbers random(3);
   int known_roots = 0;
   for (int i = 0; i < 100'000; ++i) {
     Enclosed x = random_leaf(random, {});
@@ -144,7 +144,7 @@ TEST_CASE("Certified contains the reciprocal square root") {
 
 TEST_CASE("Certified meets the interval of expressions that go through roots") {
   using Precise = Interval<160>;
-  RandomNumbers random(4);
+  HardNumbers random(4);
   for (int i = 0; i < 20'000; ++i) {
     const double x = random.with_exponent(-20, 20), m = random.neighbour(x);
     const double variance = std::abs(random.with_exponent(-40, 20)),
@@ -167,7 +167,7 @@ TEST_CASE("Certified meets the interval of expressions that go through roots") {
 }
 
 TEST_CASE("one Certified operation on exact operands has a radius of a few units of roundoff") {
-  RandomNumbers random(5);
+  HardNumbers random(5);
   constexpr double u = Certified::unit_roundoff;
   for (int i = 0; i < 10'000; ++i) {
     const Certified a(random.with_exponent(-400, 400)), b(random.with_exponent(-400, 400));

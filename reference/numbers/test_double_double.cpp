@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "reference/numbers/double_double.h"
-#include "reference/numbers/random_numbers.h"
+#include "reference/numbers/hard_numbers.h"
 #include "reference/numbers/rational.h"
 
 namespace shardproof {
@@ -19,7 +19,7 @@ bool close(const DoubleDouble& got, const Rational& expected) {
 }
 
 // low anywhere from half an ulp of high downwards, so that halfway cases arise.
-DoubleDouble random_pair(RandomNumbers& random, int lowest, int highest) {
+DoubleDouble random_pair(HardNumbers& random, int lowest, int highest) {
   const double high = random.with_exponent(lowest, highest);
   double low = std::ldexp(high, -54 - (random.coin() ? 0 : random.below(50))) * random.unit();
   if (random.below(4) == 0) low = 0;
@@ -30,7 +30,7 @@ DoubleDouble random_pair(RandomNumbers& random, int lowest, int highest) {
 }  // namespace
 
 TEST_CASE("two_sum and two_prod are exact") {
-  RandomNumbers random(1);
+  HardNumbers random(1);
   for (int i = 0; i < 50'000; ++i) {
     const double a = random.with_exponent(-400, 400);
     const double b = random.coin() ? -random.neighbour(a) : random.with_exponent(-400, 400);
@@ -40,7 +40,7 @@ TEST_CASE("two_sum and two_prod are exact") {
 }
 
 TEST_CASE("DoubleDouble operations have a relative error of at most 2^-102") {
-  RandomNumbers random(2);
+  HardNumbers random(2);
   for (int i = 0; i < 100'000; ++i) {
     const int range = random.coin() ? 400 : 2;
     const DoubleDouble a = random_pair(random, -range, range);
@@ -57,7 +57,7 @@ TEST_CASE("DoubleDouble operations have a relative error of at most 2^-102") {
 }
 
 TEST_CASE("DoubleDouble square roots have a relative error of at most 2^-102") {
-  RandomNumbers random(3);
+  HardNumbers random(3);
   // y = √x (1 + e) has y²/x - 1 = 2e + e²
   const Rational bound(0x1p-101);
   for (int i = 0; i < 100'000; ++i) {

@@ -3,8 +3,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "reference/numbers/hard_numbers.h"
 #include "reference/numbers/interval.h"
-#include "reference/numbers/random_numbers.h"
 
 namespace shardproof {
 namespace {
@@ -32,7 +32,7 @@ Rational exact(const Bound& bound) {
 }  // namespace
 
 TEST_CASE("Interval contains the exact rational value of random expression trees") {
-  RandomNumbers random(1);
+  HardNumbers random(1);
   for (int tree = 0; tree < 20'000; ++tree) {
     double last = random.finite();
     I30 interval(last);
@@ -75,7 +75,7 @@ TEST_CASE("Interval contains the exact rational value of random expression trees
 
 TEMPLATE_TEST_CASE_SIG("Interval's reciprocal square root contains the root within its digits", "",
                        ((int Digits), Digits), 30, 80, 160, 320) {
-  RandomNumbers random(2);
+  HardNumbers random(2);
   Rational relative_width(1);
   for (int digit = 1; digit < Digits; ++digit) relative_width /= 10;
   for (int i = 0; i < 3'000; ++i) {

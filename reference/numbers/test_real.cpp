@@ -6,8 +6,8 @@
 #include "reference/numbers/bfloat16.h"
 #include "reference/numbers/certified.h"
 #include "reference/numbers/double_double.h"
+#include "reference/numbers/hard_numbers.h"
 #include "reference/numbers/interval.h"
-#include "reference/numbers/random_numbers.h"
 #include "reference/numbers/rational.h"
 
 namespace shardproof {
@@ -66,7 +66,7 @@ TEST_CASE("float32 takes the nearest number and rounds its root, then its divisi
 }
 
 TEST_CASE("a rational is the float64 number itself") {
-  RandomNumbers random(1);
+  HardNumbers random(1);
   for (int i = 0; i < 1000; ++i) {
     const double x = random.finite();
     REQUIRE(from_double<Rational>(x).convert_to<double>() == x);
@@ -78,7 +78,7 @@ TEST_CASE("a rational is the float64 number itself") {
 }
 
 TEST_CASE("the rational reciprocal square root is exact on squares and refuses all else by name") {
-  RandomNumbers random(2);
+  HardNumbers random(2);
   for (int i = 0; i < 1000; ++i) {
     const Rational root = abs(Rational(random.with_exponent(-300, 300)) / (1 + random.below(1000)));
     REQUIRE(rsqrt(Rational(root * root)) * root == 1);

@@ -1,22 +1,22 @@
-// Random float64 numbers for the tests of this room: every exponent alike, subnormals, the edge of
-// overflow, small integers, and neighbours of a given number, which cancel against it.
+// HardNumbers: random float64 numbers for the tests of this room: every exponent alike, subnormals,
+// the edge of overflow, small integers, and neighbours of a given number, which cancel against it.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
-#include <random>
+
+#include "reference/numbers/random.h"
 
 namespace shardproof {
 
-class RandomNumbers {
+class HardNumbers {
  public:
-  explicit RandomNumbers(std::uint64_t seed) : engine_(seed) {}
+  explicit HardNumbers(std::uint64_t seed) : random_(seed) {}
 
-  std::uint64_t bits() { return engine_(); }
-  int below(int n) { return static_cast<int>(engine_() % static_cast<std::uint64_t>(n)); }
-  bool coin() { return (engine_() & 1) != 0; }
-  double unit() { return std::ldexp(static_cast<double>(engine_() >> 11), -53); }  // [0, 1)
+  std::uint64_t bits() { return random_.next(); }
+  int below(int n) { return static_cast<int>(random_.below(static_cast<std::uint64_t>(n))); }
+  bool coin() { return random_.coin(); }
+  double unit() { return random_.uniform(); }  // [0, 1)
 
   // Sign and significand at random, magnitude in [2^lowest, 2^(highest + 1)), the exponent uniform.
   double with_exponent(int lowest, int highest) {
@@ -46,7 +46,7 @@ class RandomNumbers {
   }
 
  private:
-  std::mt19937_64 engine_;
+  Random random_;
 };
 
 }  // namespace shardproof
