@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "reference/graph/double_double_products.h"
 #include "reference/graph/parallel.h"
 #include "reference/graph/product_tiles.h"
 #include "reference/graph/products.h"
@@ -148,4 +149,26 @@ int main(int argc, char** argv) {
   };
   for (const Group& group : groups) line(group.name, group.multiply_adds, group.best);
   line("together", sums, total);
+
+  std::printf("\nDouble-double products\n");
+  double all = 0;
+  for (const Group& group : groups) {
+    double time = 0;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (!group.holds(nodes[i])) continue;
+      std::vector<DoubleDouble> operand, result(nodes[i].y.size());
+      for (const float number : x[i]) {
+        const double high = static_cast<double>(number) / 3;
+        operand.emplace_back(high, high * 0x1p-55);
+      }
+      time +=
+          seconds([&] { double_double_product(nodes[i], operand, weight[i], threads, result); });
+    }
+    all += time;
+    std::printf(
+        "%-20s %7.3fs, %.3f ns a multiply-add on each thread, %.2f times one at Eigen's rate\n",
+        group.name, time, time * threads / group.multiply_adds * 1e9,
+        time / group.multiply_adds * rate);
+  }
+  std::printf("%-20s %7.3fs\n", "together", all);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reference/graph/products.h"
+#include "reference/graph/vectors.h"
 
 namespace shardproof {
 
@@ -72,5 +73,53 @@ void gather_term(const ProductGeometry& g, std::span<const T> x, std::size_t ter
     column += piece;
   }
 }
+
+// A padded plane split by the remainders of row and column modulo the stride, so that a tap at any
+// stride reads consecutive numbers: output (oy, ox) times tap i reads number
+// offset[i] + oy * width + ox. Outputs are computed `width` a row; those past y's width are unused.
+struct PhasePlanes {
+  std::size_t width, height, size;  // of one phase
+  std::vector<std::size_t> offset;  // one a tap
+
+  explicit PhasePlanes(const ProductGeometry& g)
+      : width(g.y.w + (g.kernel - 1) / g.stride),
+        height(g.y.h + (g.kernel - 1) / g.stride),
+        size(width * height) {
+    for (std::size_t ky = 0; ky < g.kernel; ++ky) {
+      for (std::size_t kx = 0; kx < g.kernel; ++kx) {
+        const std::size_t phase = ky % g.stride * g.stride + kx % g.stride;
+        offset.push_back(phase * size + ky / g.stride * width + kx / g.stride);
+      }
+    }
+  }
+
+  // The numbers of all phases that carry data; block beyond it may be read.
+  std::size_t scratch_size(const ProductGeometry& g, std::size_t block) const {
+    return g.stride * g.stride * size + size + block;
+  }
+
+  // Writes plane over the interior; the padding around it is left as it is.
+  template <class T>
+  void copy(const ProductGeometry& g, const T* plane, double* to) const {
+    for (std::size_t row = 0; row < g.x.h; ++row) {
+      const std::size_t padded_row = row + g.pad_begin;
+      if (padded_row / g.stride >= height) break;
+      for (std::size_t first = 0; first < std::min(g.stride, g.x.w); ++first) {
+        const std::size_t padded = first + g.pad_begin;
+        if (padded / g.stride >= width) continue;
+        const std::size_t phase = padded_row % g.stride * g.stride + padded % g.stride;
+        const T* from = plane + row * g.x.w + first;
+        double* line = to + phase * size + padded_row / g.stride * width + padded / g.stride;
+        const std::size_t count =
+            std::min((g.x.w - first + g.stride - 1) / g.stride, width - padded / g.stride);
+        if (g.stride == 1) {
+          copy_line(from, count, line);
+        } else {
+          for (std::size_t i = 0; i < count; ++i) line[i] = from[i * g.stride];
+        }
+      }
+    }
+  }
+};
 
 }  // namespace shardproof

@@ -12,46 +12,10 @@
 
 #include "reference/graph/parallel.h"
 #include "reference/graph/product_tiles.h"
+#include "reference/graph/vectors.h"
 
 namespace shardproof {
 namespace {
-
-// GCC's vectors: wider ones than the machine has become several, so the source is one for all.
-using Float4 = float __attribute__((vector_size(16)));
-using Double4 = double __attribute__((vector_size(32)));
-using Float8 = float __attribute__((vector_size(32)));
-using Int8 = std::int32_t __attribute__((vector_size(32)));
-using Long4 = std::int64_t __attribute__((vector_size(32)));
-constexpr std::size_t lanes = 8;  // rows of scratch are whole vectors of this many numbers
-
-template <class Vector>
-Vector load(const void* from) {
-  Vector v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
-}
-
-template <class Vector>
-void store(void* to, const Vector& v) {
-  std::memcpy(to, &v, sizeof v);
-}
-
-constexpr std::size_t round_up(std::size_t n, std::size_t unit) {
-  return (n + unit - 1) / unit * unit;
-}
-
-// Uninitialised numbers that Eigen may load aligned.
-template <class T>
-class Scratch {
- public:
-  explicit Scratch(std::size_t n = 0) : array_(static_cast<Eigen::Index>(n)) {}
-  T* at(std::size_t i) { return array_.data() + i; }
-  const T* at(std::size_t i) const { return array_.data() + i; }
-  std::span<const T> from(std::size_t i, std::size_t n) const { return {array_.data() + i, n}; }
-
- private:
-  Eigen::Array<T, Eigen::Dynamic, 1> array_;
-};
 
 // quantum ← min(quantum, exponent of the lowest set bit) and terms ← terms + 1, for eight numbers
 // at once; zeros change neither. Infinities and NaN get the exponent their bits spell.
@@ -102,31 +66,6 @@ void square(const float* x, float* squares) {
 }
 
 void magnitude(const float* x, float* magnitudes) { store(magnitudes, load<Int8>(x) & 0x7fffffff); }
-
-void widen4(const float* x, double* to) {
-  store(to, __builtin_convertvector(load<Float4>(x), Double4));
-}
-void widen4(const double* x, double* to) { store(to, load<Double4>(x)); }
-
-// As std::copy_n, in vectors of which the last may overlap the one before: lines are short.
-template <class T>
-void copy_line(const T* from, std::size_t n, double* to) {
-  if (n < 4) {
-    std::copy_n(from, n, to);
-    return;
-  }
-  for (std::size_t i = 0; i + 4 < n; i += 4) widen4(from + i, to + i);
-  widen4(from + n - 4, to + n - 4);
-}
-
-void copy_line(const float* from, std::size_t n, float* to) {
-  if (n < 4) {
-    std::copy_n(from, n, to);
-    return;
-  }
-  for (std::size_t i = 0; i + 4 < n; i += 4) store(to + i, load<Float4>(from + i));
-  store(to + n - 4, load<Float4>(from + n - 4));
-}
 
 // Turns float32 sums of non-negative products into upper bounds. A sum of K terms is at least
 // (1 − roundings·2^-24) times the exact one, less 2^-150 a term where products underflow; two more
@@ -201,22 +140,6 @@ struct PreparedWeight {
     });
   }
 };
-
-template <class T>
-using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-
-// y [rows × columns, rows `stride` apart] = w [rows × terms] · x [terms × columns, likewise]
-template <class T>
-void multiply(const T* w, const T* x, T* y, std::size_t rows, std::size_t terms,
-              std::size_t columns, std::size_t stride) {
-  using Stride = Eigen::OuterStride<>;
-  const auto r = static_cast<Eigen::Index>(rows), k = static_cast<Eigen::Index>(terms),
-             c = static_cast<Eigen::Index>(columns);
-  const Stride outer(static_cast<Eigen::Index>(stride));
-  const Eigen::Map<const RowMajor<T>> left(w, r, k);
-  const Eigen::Map<const RowMajor<T>, Eigen::Unaligned, Stride> right(x, k, c, outer);
-  Eigen::Map<RowMajor<T>, Eigen::Unaligned, Stride>(y, r, c, outer).noalias() = left * right;
-}
 
 // Scratch of one worker for tiles of at most so many rows and columns.
 template <class T>
@@ -305,54 +228,6 @@ void matrix_tile(const ProductGeometry& g, std::span<const T> x, const PreparedW
     done += tile.pixels;
   }
 }
-
-// A padded plane split by the remainders of row and column modulo the stride, so that a tap at any
-// stride reads consecutive numbers: output (oy, ox) times tap i reads number
-// offset[i] + oy * width + ox. Outputs are computed `width` a row; those past y's width are unused.
-struct PhasePlanes {
-  std::size_t width, height, size;  // of one phase
-  std::vector<std::size_t> offset;  // one a tap
-
-  explicit PhasePlanes(const ProductGeometry& g)
-      : width(g.y.w + (g.kernel - 1) / g.stride),
-        height(g.y.h + (g.kernel - 1) / g.stride),
-        size(width * height) {
-    for (std::size_t ky = 0; ky < g.kernel; ++ky) {
-      for (std::size_t kx = 0; kx < g.kernel; ++kx) {
-        const std::size_t phase = ky % g.stride * g.stride + kx % g.stride;
-        offset.push_back(phase * size + ky / g.stride * width + kx / g.stride);
-      }
-    }
-  }
-
-  // The numbers of all phases that carry data; block beyond it may be read.
-  std::size_t scratch_size(const ProductGeometry& g, std::size_t block) const {
-    return g.stride * g.stride * size + size + block;
-  }
-
-  // Writes plane over the interior; the padding around it is left as it is.
-  template <class T>
-  void copy(const ProductGeometry& g, const T* plane, double* to) const {
-    for (std::size_t row = 0; row < g.x.h; ++row) {
-      const std::size_t padded_row = row + g.pad_begin;
-      if (padded_row / g.stride >= height) break;
-      for (std::size_t first = 0; first < std::min(g.stride, g.x.w); ++first) {
-        const std::size_t padded = first + g.pad_begin;
-        if (padded / g.stride >= width) continue;
-        const std::size_t phase = padded_row % g.stride * g.stride + padded % g.stride;
-        const T* from = plane + row * g.x.w + first;
-        double* line = to + phase * size + padded_row / g.stride * width + padded / g.stride;
-        const std::size_t count =
-            std::min((g.x.w - first + g.stride - 1) / g.stride, width - padded / g.stride);
-        if (g.stride == 1) {
-          copy_line(from, count, line);
-        } else {
-          for (std::size_t i = 0; i < count; ++i) line[i] = from[i * g.stride];
-        }
-      }
-    }
-  }
-};
 
 constexpr std::size_t depthwise_block = 16;  // outputs whose sums are kept in registers
 

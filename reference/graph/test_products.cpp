@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <boost/multiprecision/gmp.hpp>
 #include <catch2/catch.hpp>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/graph/double_double_products.h"
 #include "reference/graph/parallel.h"
 #include "reference/graph/product_tiles.h"
 #include "reference/graph/products.h"
@@ -29,12 +31,22 @@ Integer in_units(double x) {
   return shift >= 0 ? Integer(whole << shift) : Integer(whole >> -shift);
 }
 
-// The terms of one output by the definition (spec §4), padding left out.
-std::vector<std::pair<float, double>> terms_of(const ProductGeometry& g, const auto& x,
-                                               const std::vector<float>& w, std::size_t image,
-                                               std::size_t channel, std::size_t oy,
-                                               std::size_t ox) {
-  std::vector<std::pair<float, double>> terms;
+template <class T>
+struct TermOf {
+  using Operand = T;
+};
+template <>
+struct TermOf<float> {
+  using Operand = double;
+};
+
+// The terms of one output by the definition (spec §4), padding left out; float32 operands as
+// double.
+template <class T>
+std::vector<std::pair<float, typename TermOf<T>::Operand>> terms_of(
+    const ProductGeometry& g, const std::vector<T>& x, const std::vector<float>& w,
+    std::size_t image, std::size_t channel, std::size_t oy, std::size_t ox) {
+  std::vector<std::pair<float, typename TermOf<T>::Operand>> terms;
   if (g.kind == ProductKind::dense) {
     for (std::size_t i = 0; i < g.x.example(); ++i) {
       terms.emplace_back(w[i * g.y.c + channel], x[image * g.x.example() + i]);
@@ -96,7 +108,7 @@ Collected evaluate(const ProductGeometry& g, const std::vector<float>& x,
   Collected all = space_for(g);
   for_each_product_tile(g, x, w, needs, threads,
                         [&](const ProductTile& tile) { collect(g, tile, all); });
-  for (const char times : all.times) REQUIRE(times == 1);
+  REQUIRE(std::count(all.times.begin(), all.times.end(), 1) == std::ssize(all.times));
   return all;
 }
 
@@ -184,24 +196,30 @@ void check_output(const ProductGeometry& g, const std::vector<float>& x,
     backward = std::fma(terms[t].first, static_cast<float>(terms[t].second), backward);
   }
   const double radius = product_radius(g.terms()) * static_cast<double>(all.magnitude[i]);
-  INFO("output " << i << " of " << to_string(g.y) << ", kernel " << g.kernel << ", stride "
-                 << g.stride << ", pad " << g.pad_begin << ", value " << all.value[i]
-                 << ", magnitude " << all.magnitude[i] << ", squares " << all.squares[i]);
+  const auto require = [&](bool holds, const char* what) {
+    if (holds) return;
+    FAIL(what << ": output " << i << " of " << to_string(g.y) << ", kernel " << g.kernel
+              << ", stride " << g.stride << ", pad " << g.pad_begin << ", value " << all.value[i]
+              << ", magnitude " << all.magnitude[i] << ", squares " << all.squares[i]);
+  };
   if (std::isfinite(radius)) {
-    REQUIRE(abs(in_units(all.value[i]) - sum) <= in_units(radius));
-    REQUIRE(in_units(all.magnitude[i]) >= magnitude);
-    // Tight: what the bound adds for K roundings, and for K products that underflow.
-    REQUIRE(all.magnitude[i] <= std::ldexp(static_cast<double>(magnitude >> 400), 400 - unit_bits) *
+    require(abs(in_units(all.value[i]) - sum) <= in_units(radius), "value outside its radius");
+    require(in_units(all.magnitude[i]) >= magnitude, "magnitude below the exact one");
+    // What the bound may add for K roundings, and for K products that underflow.
+    require(all.magnitude[i] <= std::ldexp(static_cast<double>(magnitude >> 400), 400 - unit_bits) *
                                         (1 + static_cast<double>(2 * g.terms() + 12) * 0x1p-24) +
-                                    static_cast<double>(4 * g.terms() + 8) * 0x1p-149);
+                                    static_cast<double>(4 * g.terms() + 8) * 0x1p-149,
+            "magnitude is loose");
   } else {
-    REQUIRE(magnitude > in_units(0x1p127));
+    require(magnitude > in_units(0x1p127), "magnitude infinite for nothing");
   }
-  if (std::isfinite(all.squares[i])) REQUIRE(in_units(all.squares[i]) >= squares);
+  if (std::isfinite(all.squares[i])) {
+    require(in_units(all.squares[i]) >= squares, "squares below the exact ones");
+  }
   if (all.exact[i]) {
-    REQUIRE(in_units(static_cast<double>(forward)) == sum);
-    REQUIRE(in_units(static_cast<double>(backward)) == sum);
-    REQUIRE(in_units(all.value[i]) == sum);
+    require(in_units(static_cast<double>(forward)) == sum &&
+                in_units(static_cast<double>(backward)) == sum && in_units(all.value[i]) == sum,
+            "a sum said to be exact rounds");
   }
 }
 
@@ -222,6 +240,7 @@ TEST_CASE("values, sums of magnitudes and of squares enclose the exact ones on a
       const auto w = filled(g.weight_size(), g.terms() / 3 + 1, of_w, random);
       const Collected all = evaluate(g, x, w);
       for (std::size_t i = 0; i < g.y.size(); ++i) check_output(g, x, w, all, i);
+      SUCCEED();
     }
   }
 }
@@ -241,6 +260,7 @@ TEST_CASE("products cut into several tiles, panels and row blocks enclose the ex
       const std::size_t step = g.y.size() / 97 + 1;
       for (std::size_t i = 0; i < g.y.size(); i += step) check_output(g, x, w, all, i);
       check_output(g, x, w, all, g.y.size() - 1);
+      SUCCEED();
     }
   }
 }
@@ -291,6 +311,79 @@ TEST_CASE("values of float64 operands lie within the radius") {
       REQUIRE((abs(in_units(all.value[i]) - sum) << 53) <= (g.terms() + 2) * magnitude);
     }
   }
+}
+
+TEST_CASE("double-double products are right to 2^-100 of the sum of magnitudes") {
+  std::mt19937 random(25);
+  std::vector<ProductGeometry> geometries = small_geometries();
+  const std::size_t small = geometries.size();
+  geometries.push_back(windowed(ProductKind::convolution, {3, 37, 23, 29}, 259, 1, 1, 0, 0));
+  geometries.push_back(windowed(ProductKind::convolution, {2, 64, 7, 7}, 33, 3, 1, 1, 1));
+  geometries.push_back({ProductKind::dense, {5, 3001, 1, 1}, {5, 300, 1, 1}});
+  for (std::size_t turn = 0; turn < geometries.size(); ++turn) {
+    const ProductGeometry& g = geometries[turn];
+    for (std::size_t draw = 0; draw < (turn < small ? 2 : std::size(fills)); ++draw) {
+      const Fill of_x = fills[(turn + draw) % std::size(fills)];
+      const Fill of_w = fills[random() % std::size(fills)];
+      const auto highs = filled(g.x.size(), g.x.plane(), of_x, random);
+      const auto lows = filled(g.x.size(), g.x.plane(), Fill::normal, random);
+      const auto w = filled(g.weight_size(), g.terms() / 3 + 1, of_w, random);
+      std::vector<DoubleDouble> x(g.x.size()), y(g.y.size());
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const double high = highs[i] * (1 + 0x1p-40 * static_cast<double>(lows[i]));
+        x[i] = DoubleDouble::two_sum(high, high * 0x1p-56 * static_cast<double>(lows[i]));
+      }
+      double_double_product(g, x, w, 2, y);
+      for (std::size_t i = 0; i < y.size(); i += turn < small ? 1 : y.size() / 97 + 1) {
+        const std::size_t plane = g.y.plane();
+        Integer sum = 0, magnitude = 0;
+        for (const auto& [a, b] : terms_of(g, x, w, i / g.y.example(), i / plane % g.y.c,
+                                           i % plane / g.y.w, i % plane % g.y.w)) {
+          const Integer t = (in_units(a) * (in_units(b.high) + in_units(b.low))) >> unit_bits;
+          sum += t;
+          magnitude += abs(t);
+        }
+        const Integer error = in_units(y[i].high) + in_units(y[i].low) - sum;
+        const bool right = (abs(error) << 100) <= magnitude && y[i].high == y[i].high + y[i].low;
+        if (!right) {
+          FAIL("output " << i << " of " << to_string(g.y) << ", kernel " << g.kernel << ", fills "
+                         << static_cast<int>(of_x) << static_cast<int>(of_w));
+        }
+      }
+      SUCCEED();
+    }
+  }
+}
+
+TEST_CASE("double-double products give the same bytes on any number of threads") {
+  std::mt19937 random(26);
+  for (const ProductGeometry& g :
+       {windowed(ProductKind::convolution, {3, 40, 13, 17}, 261, 3, 2, 1, 1),
+        windowed(ProductKind::depthwise, {3, 41, 15, 13}, 41, 3, 1, 1, 1)}) {
+    const auto numbers = filled(g.x.size(), 1, Fill::normal, random);
+    const auto w = filled(g.weight_size(), 1, Fill::wide, random);
+    std::vector<DoubleDouble> x, one(g.y.size()), other(g.y.size());
+    for (const float number : numbers) x.emplace_back(static_cast<double>(number) / 3);
+    double_double_product(g, x, w, 1, one);
+    for (const unsigned threads : {2u, 3u}) {
+      double_double_product(g, x, w, threads, other);
+      REQUIRE(std::memcmp(one.data(), other.data(), one.size() * sizeof one[0]) == 0);
+    }
+  }
+}
+
+TEST_CASE("double-double products of operands outside the sliced range") {
+  const ProductGeometry g = windowed(ProductKind::convolution, {1, 2, 1, 4}, 1, 1, 1, 0, 0);
+  const double infinity = std::numeric_limits<double>::infinity();
+  std::vector<DoubleDouble> x(8), y(4);
+  x[0] = DoubleDouble(0x1p-500), x[4] = DoubleDouble(3 * 0x1p-530);
+  x[1] = DoubleDouble(0x1p700), x[5] = DoubleDouble(-0x1p640);
+  x[2] = DoubleDouble(infinity), x[6] = DoubleDouble(1);
+  double_double_product(g, x, std::vector<float>{2, 1}, 1, y);
+  CHECK(y[0] == DoubleDouble(2 * 0x1p-500 + 3 * 0x1p-530));
+  CHECK(y[1] == DoubleDouble(0x1p701, -0x1p640));
+  CHECK_FALSE(std::isfinite(y[2].high));
+  CHECK(y[3] == DoubleDouble(0));
 }
 
 TEST_CASE("sums on a lattice are exact up to 2^24 quanta and not beyond") {
