@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <system_error>
 
@@ -66,13 +67,35 @@ Extent png_extent(std::span<const std::byte> bytes) {
   return {big_endian(20), big_endian(16)};
 }
 
-// An upper bound on the scans of a JPEG: inside entropy-coded data 0xFF never precedes 0xDA.
-std::size_t scans(std::span<const std::byte> bytes) {
-  std::size_t count = 0;
-  for (std::size_t i = 1; i < bytes.size(); ++i) {
-    count += bytes[i - 1] == std::byte{0xFF} && bytes[i] == std::byte{0xDA};
+// The scans of a JPEG, or nothing where a Huffman table has more than its 256 codes: stb_image 2.27
+// does not count them (fixed in 2.28). Walks the segments as stb_image does; where the file is
+// broken otherwise, stb_image says so. JPEG: ITU-T T.81, annex B.
+std::optional<std::size_t> count_scans(std::span<const std::byte> bytes) {
+  const auto byte = [&](std::size_t at) {
+    return at < bytes.size() ? std::to_integer<std::size_t>(bytes[at]) : 0;
+  };
+  std::size_t scans = 0;
+  for (std::size_t at = 0; at < bytes.size();) {
+    while (at < bytes.size() && byte(at) != 0xFF) ++at;  // compressed data
+    while (at < bytes.size() && byte(at) == 0xFF) ++at;
+    const std::size_t marker = byte(at++);
+    constexpr std::size_t define_huffman = 0xC4, restart = 0xD0, start = 0xD8, end = 0xD9,
+                          scan = 0xDA;
+    if (marker == end) break;
+    if (marker == 0 || (marker >= restart && marker <= start)) continue;  // no segment follows
+    if (marker == scan) ++scans;
+    const std::size_t after = at + (byte(at) << 8U | byte(at + 1));
+    if (marker == define_huffman) {
+      std::size_t codes = 0;
+      for (std::size_t table = at + 2; table < after; table += 17 + codes) {
+        codes = 0;
+        for (std::size_t length = 1; length <= 16; ++length) codes += byte(table + length);
+        if (codes > 256) return std::nullopt;
+      }
+    }
+    at = std::max(after, at + 2);
   }
-  return count;
+  return scans;
 }
 
 // The pixels that make one output pixel: coefficient i belongs to pixel first + i, in units of
@@ -174,6 +197,8 @@ Result<Image> decode_image(std::span<const std::byte> bytes, const std::string& 
   const std::string kind = png ? "PNG" : "JPEG";
   const auto* const data = reinterpret_cast<const stbi_uc*>(bytes.data());
   const int length = static_cast<int>(bytes.size());
+  const std::optional<std::size_t> scans = png ? 1 : count_scans(bytes);
+  if (!scans) return Error{file + ": cannot be decoded; a Huffman table has above 256 codes"};
   Extent extent = png ? png_extent(bytes) : Extent{};
   int width = 0, height = 0, components = 0;
   if (stbi_info_from_memory(data, length, &width, &height, &components) != 0) {
@@ -188,8 +213,14 @@ Result<Image> decode_image(std::span<const std::byte> bytes, const std::string& 
     return Error{file + ": has " + extent_text + ", above the limit of " +
                  std::to_string(pixel_limit) + "; use a smaller copy"};
   }
-  if (!png && size * scans(bytes) > scan_limit) {
-    return Error{file + ": has " + std::to_string(scans(bytes)) + " scans of " + extent_text +
+  // The most that deflate shrinks is 1032 (1 bit a pixel); a JPEG spends a bit or more on 8×8
+  // pixels.
+  if (size > bytes.size() * (png ? 8 * 1032 : 8 * 64)) {
+    return Error{file + ": has " + extent_text + ", more than a " + kind + " of " +
+                 std::to_string(bytes.size()) + " bytes can hold; is it truncated?"};
+  }
+  if (size * *scans > scan_limit) {
+    return Error{file + ": has " + std::to_string(*scans) + " scans of " + extent_text +
                  "; is it made to waste time?"};
   }
   const std::unique_ptr<stbi_uc, void (*)(void*)> pixels(

@@ -219,7 +219,8 @@ TEST_CASE("absurd sizes, scans and compressed bombs are refused before they cost
   CHECK_THAT(error_of(png(0x7FFFFFFF, 1, "")), Contains("2147483647x1 pixels, above the limit"));
   CHECK_THAT(error_of(png(0, 5, "")), Contains("its header is"));
   CHECK_THAT(error_of(png(5, 5, "")), Contains("cannot be decoded"));
-  CHECK_THAT(error_of(png(5000, 5000, "\x78\x9C")), Contains("cannot be decoded"));
+  CHECK_THAT(error_of(png(5000, 5000, "\x78\x9C")),
+             Contains("more than a PNG of 59 bytes can hold"));
 
   // The photograph with its first scan's header put in a thousand times over.
   std::string jpeg = text_of(image_path("rocket.jpg"));
@@ -230,6 +231,14 @@ TEST_CASE("absurd sizes, scans and compressed bombs are refused before they cost
   for (int i = 0; i < 5000; ++i) headers += header;
   jpeg.insert(scan, headers);
   CHECK_THAT(error_of(jpeg), Contains("5001 scans of 640x427"));
+
+  // The first Huffman table with as many codes as 16 bytes can count.
+  std::string tables = text_of(image_path("rocket.jpg"));
+  const std::size_t table = tables.find("\xFF\xC4");
+  REQUIRE(table != std::string::npos);
+  tables.replace(table + 5, 16, 16, '\xFF');
+  CHECK_THAT(error_of(tables), Contains("Huffman"));
+  CHECK_THAT(error_of(text_of(image_path("rocket.jpg")).substr(0, 400)), Contains("JPEG"));
 }
 
 }  // namespace
