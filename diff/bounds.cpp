@@ -5,9 +5,30 @@
 
 namespace shardproof {
 
+bool are_multiples(std::span<const float> numbers, int exponent) {
+  if (exponent <= -149) return true;  // float32's smallest subnormal
+  if (exponent > 128) {
+    return std::all_of(numbers.begin(), numbers.end(), [](float x) { return x == 0; });
+  }
+  const double quanta = std::ldexp(1.0, -exponent);
+  constexpr std::size_t kBlock =
+      64;  // looked at together, so that the loop runs in vector registers
+  for (std::size_t first = 0; first < numbers.size(); first += kBlock) {
+    const std::span<const float> block =
+        numbers.subspan(first, std::min(kBlock, numbers.size() - first));
+    bool whole = true;
+    for (const float x : block) {
+      const double scaled = static_cast<double>(x) * quanta;
+      whole &= scaled == std::trunc(scaled);
+    }
+    if (!whole) return false;
+  }
+  return true;
+}
+
 bool is_multiple(double x, int exponent) {
-  const double quanta = std::ldexp(x, -exponent);
-  return quanta == std::trunc(quanta);
+  const double scaled = std::ldexp(x, -exponent);
+  return scaled == std::trunc(scaled);
 }
 
 int needed_quantum(double magnitude, int bits) {

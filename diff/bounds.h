@@ -15,7 +15,8 @@ inline constexpr double kLambda = 6;
 inline constexpr double kFloat32Unit = 0x1p-24;        // unit roundoff of float32
 inline constexpr double kFloat32Underflow = 0x1p-150;  // half the smallest subnormal
 
-// Whether x is a whole number of quanta 2^exponent.
+// Whether every number is a whole number of quanta 2^exponent.
+bool are_multiples(std::span<const float> numbers, int exponent);
 bool is_multiple(double x, int exponent);
 
 // The exponent of the smallest quantum with which a sum of that magnitude (Σ|t|) cannot round in an

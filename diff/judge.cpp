@@ -121,6 +121,7 @@ void Judge::drop_read() {
       values_[operand].clear();
       values_[operand].shrink_to_fit();
       sites_.erase(operand);
+      reductions_.erase(operand);
     }
   }
   judged_.clear();
@@ -222,6 +223,20 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
     const auto sink = [&](const ProductTile& tile) {
       Comparison part = comparison(node, "");
       const std::size_t plane = geometry.y.plane();
+      // sum_is_exact in one comparison, for the many outputs that are nowhere near.
+      std::vector<double> row_reach(tile.channels);
+      std::vector<double> column_reach(tile.pixels);
+      for (std::size_t c = 0; c < tile.channels; ++c) {
+        row_reach[c] = std::ldexp(1.0, std::min(tile.row_quantum[c], 500) + bits);
+      }
+      for (std::size_t p = 0; p < tile.pixels; ++p) {
+        column_reach[p] = tile.column_terms[p] < 2
+                              ? Certified::unknown
+                              : std::ldexp(1.0, std::min(tile.column_quantum[p], 500));
+      }
+      const auto may_be_exact = [&](std::size_t c, std::size_t p, double magnitude) {
+        return tile.row_terms[c] < 2 || magnitude <= row_reach[c] * column_reach[p];
+      };
       for (std::size_t c = 0; c < tile.channels; ++c) {
         const std::size_t channel = tile.first_channel + c;
         const std::size_t first = (tile.image * geometry.y.c + channel) * plane + tile.first_pixel;
@@ -232,7 +247,7 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
           const auto squares = tile.squares == nullptr ? 0 : static_cast<double>(tile.squares[at]);
           double expected = sum;
           Allowance allowance = bound.at(std::abs(sum), magnitude, squares);
-          const bool exact = tile.sum_is_exact(c, p, bits);
+          const bool exact = may_be_exact(c, p, magnitude) && tile.sum_is_exact(c, p, bits);
           if (exact) allowance = {};
           const auto unexplained = [&](const Allowance& a) {
             const double error = std::abs(static_cast<double>(got[first + p]) - expected);
@@ -310,10 +325,11 @@ std::vector<Comparison> Judge::global_average_pool(NodeId node) {
     const SumBound bound = sum_bound(count, contract, kind_, Dither::permuted);
     for (std::size_t n = 0; n < x.shape.n; ++n) {
       for (std::size_t c = 0; c < x.shape.c; ++c) {
+        const std::span<const float> plane = x.plane(n, c);
         double sum = 0;
         double magnitude = 0;
         double squares = 0;
-        for (const float number : x.plane(n, c)) {
+        for (const float number : plane) {
           const auto v = static_cast<double>(number);
           sum += v;
           magnitude += std::abs(v);
@@ -323,11 +339,7 @@ std::vector<Comparison> Judge::global_average_pool(NodeId node) {
         magnitude *= 1 + growth;
         squares *= 1 + growth;
         const int quantum = needed_quantum(magnitude, significand_bits(contract.accumulate));
-        const std::span<const float> plane = x.plane(n, c);
-        const bool exact =
-            std::isfinite(magnitude) && std::all_of(plane.begin(), plane.end(), [&](float v) {
-              return is_multiple(static_cast<double>(v), quantum);
-            });
+        const bool exact = std::isfinite(magnitude) && are_multiples(plane, quantum);
         const Allowance error = exact ? Allowance{} : bound.at(std::abs(sum), magnitude, squares);
         const Allowance allowance =
             mean_allowance(error, {count, std::abs(sum), magnitude, exact}, contract.mean);
@@ -343,9 +355,7 @@ std::vector<Comparison> Judge::global_average_pool(NodeId node) {
 
 bool Judge::multiples(const Tensor<float>& x, std::size_t channel, int quantum) const {
   for (std::size_t n = 0; n < x.shape.n; ++n) {
-    for (const float v : x.plane(n, channel)) {
-      if (!is_multiple(static_cast<double>(v), quantum)) return false;
-    }
+    if (!are_multiples(x.plane(n, channel), quantum)) return false;
   }
   return true;
 }
@@ -426,17 +436,24 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
     squares_exact = is_multiple(sums.mean.value, quantum) && multiples(x, c, quantum);
   }
   if (squares_exact && between_error == 0) {
-    // Operation by operation: the division, μ_r − μ, its square, the sum.
+    // Operation by operation; one is exact when its operands are and its result is a float32
+    // number.
     const double v = sums.variance.value;
-    double error =
-        divides_exactly(v * m, m, contract.mean)
-            ? 0
-            : (division_roundings(contract.mean) + premultiply_roundings(contract.mean)) * kU *
-                  variance;
-    if (!is_float32(between.value)) error += 2 * kU * e * e;
-    if (!is_float32(between.value * between.value)) error += kU * e * e;
-    if (!is_float32(v + between.value * between.value)) error += kU * (variance + e * e);
-    return {error * (1 + 8 * kU), error * (1 + 8 * kU)};
+    const double square = between.value * between.value;
+    const bool divided = divides_exactly(v * m, m, contract.mean);
+    const bool subtracted = is_float32(between.value);
+    const bool squared = subtracted && is_float32(square);
+    const bool added = divided && squared && is_float32(v + square);
+    double error = 0;
+    if (!divided) {
+      error += (division_roundings(contract.mean) + premultiply_roundings(contract.mean)) * kU *
+               variance;
+    }
+    if (!subtracted) error += 2 * kU * e * e;
+    if (!squared) error += kU * e * e;
+    if (!added) error += kU * (variance + e * e);
+    error *= 1 + 8 * kU;
+    return {error, error};
   }
   const SumBound bound = sum_bound(m, contract, kind_, Dither::permuted);
   const auto level = [&](double delta, bool any) {
@@ -489,6 +506,7 @@ std::vector<Comparison> Judge::all_reduce(NodeId node) {
     }
     const Certified expected = sum / Certified(static_cast<double>(replicas_));
     const Allowance allowance = all_reduce_allowance(terms, contract);
+    reductions_[node].push_back(allowance);
     for (std::size_t r = 0; r < replicas_; ++r) {
       const float got = values_[node][r].values[i];
       result.see(r, i, got, expected.value, widen(allowance, expected.radius));
@@ -505,8 +523,6 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
   judged_.push_back(pack);
   const NodeId mean_node = graph_.node(pack).operands[0];
   const NodeId variance_node = graph_.node(pack).operands[1];
-  const Family<float>& own_means = values_[graph_.node(mean_node).operands[0]];
-  const Family<float>& own_variances = values_[graph_.node(variance_node).operands[0]];
   const bool relu = written != site_node;
   const Site& site = this->site(x);
   const Contract of_mean = contract(Operation::channel_mean, x);
@@ -541,13 +557,8 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
     // What the device may err in the two (docs/bounds.md, "Site").
     Allowance mean_error;
     Allowance variance_error;
-    std::vector<float> terms(replicas_);
-    const auto reduced = [&](const Family<float>& family) {
-      for (std::size_t r = 0; r < replicas_; ++r) terms[r] = family[r].values[c];
-      return all_reduce_allowance(terms, of_reduce);
-    };
-    const Allowance mean_reduction = reduced(own_means);
-    const Allowance variance_reduction = reduced(own_variances);
+    const Allowance mean_reduction = reductions_.at(mean_node)[c];
+    const Allowance variance_reduction = reductions_.at(variance_node)[c];
     for (std::size_t r = 0; r < replicas_; ++r) {
       mean_error.any += site[r][c].mean.any / replicas;
       mean_error.likely += site[r][c].mean.likely / replicas;

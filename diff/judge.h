@@ -73,6 +73,8 @@ class Judge {
   std::vector<std::size_t> unread_;    // by node: readers not judged yet
   std::vector<NodeId> judged_;         // nodes whose operands may be dropped
   std::map<NodeId, Site> sites_;       // by the site's x
+  // By the all-reduced node: what its reduction may err in each number.
+  std::map<NodeId, std::vector<Allowance>> reductions_;
 };
 
 }  // namespace shardproof

@@ -1,0 +1,508 @@
+#include "diff/draws.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include "reference/graph/channel_sums.h"
+#include "reference/numbers/random.h"
+
+namespace shardproof {
+namespace {
+
+enum class ProductDraw {
+  small_integers,
+  one_hot_operands,
+  one_hot_weights,
+  wide_operands,
+  wide_weights
+};
+enum class SiteDraw { exact, exact_with_small_epsilon, wide };
+enum class PoolDraw { exact, wide };
+
+Family<float> empty_family(const Graph& graph, NodeId input, std::size_t replicas,
+                           std::size_t batch) {
+  Shape shape = graph.node(input).shape;
+  shape.n = batch;
+  return Family<float>(replicas, Tensor<float>(shape));
+}
+
+// A float32 number whose 24 bits are all in use (odd), of magnitude in [2^exponent,
+// 2^(exponent+1)).
+float full_width(Random& random, int exponent) {
+  const auto bits = static_cast<double>((1U << 23U) | (random.next() & 0x7FFFFFU) | 1U);
+  return static_cast<float>(random.sign() * bits * std::ldexp(1.0, exponent - 23));
+}
+
+// Odd, of so many bits, either sign.
+double odd_integer(Random& random, int bits) {
+  const std::uint64_t top = std::uint64_t{1} << static_cast<unsigned>(bits - 1);
+  return random.sign() * static_cast<double>(top | random.below(top) | 1U);
+}
+
+// Fills `values` from draw(), times a power of two.
+template <class Draw>
+void fill(std::vector<float>& values, int exponent, Draw draw) {
+  const double quantum = std::ldexp(1.0, exponent);
+  for (float& value : values) value = static_cast<float>(draw() * quantum);
+}
+
+double trit(Random& random) { return static_cast<double>(random.integer(-1, 1)); }
+
+// One 1 in each output channel's weights.
+void one_hot_weights(Tensor<float>& weight, bool dense, Random& random) {
+  std::fill(weight.values.begin(), weight.values.end(), 0.0F);
+  if (dense) {
+    for (std::size_t out = 0; out < weight.shape.w; ++out) {
+      weight.at(0, 0, random.below(weight.shape.h), out) = 1;
+    }
+    return;
+  }
+  const std::size_t row = weight.shape.example();
+  for (std::size_t out = 0; out < weight.shape.n; ++out) {
+    weight.values[out * row + random.below(row)] = 1;
+  }
+}
+
+// Ones so far apart that no window of k×k sees two: one channel at every k-th row and column, or
+// every channel there when channels are not summed over.
+void one_hot_operand(Tensor<float>& x, std::size_t kernel, bool depthwise, bool dense,
+                     Random& random) {
+  if (dense) {
+    for (std::size_t n = 0; n < x.shape.n; ++n) {
+      x.values[n * x.shape.example() + random.below(x.shape.example())] = 1;
+    }
+    return;
+  }
+  for (std::size_t n = 0; n < x.shape.n; ++n) {
+    const std::size_t row = random.below(std::min(kernel, x.shape.h));
+    const std::size_t column = random.below(std::min(kernel, x.shape.w));
+    for (std::size_t h = row; h < x.shape.h; h += kernel) {
+      for (std::size_t w = column; w < x.shape.w; w += kernel) {
+        if (depthwise) {
+          for (std::size_t c = 0; c < x.shape.c; ++c) x.at(n, c, h, w) = 1;
+        } else {
+          x.at(n, random.below(x.shape.c), h, w) = 1;
+        }
+      }
+    }
+  }
+}
+
+Probe product_probe(Graph graph, std::size_t replicas, std::size_t batch, ProductDraw draw,
+                    Random random) {
+  Probe probe;
+  probe.inputs.push_back(empty_family(graph, graph.inputs()[0], replicas, batch));
+  const Node& node = graph.node(graph.output());
+  const auto* convolution = std::get_if<Convolution>(&node.operation);
+  const auto* depthwise = std::get_if<Depthwise>(&node.operation);
+  const auto* dense = std::get_if<Dense>(&node.operation);
+  for (const Parameter& parameter : graph.parameters()) {
+    probe.weights.emplace(parameter.name, Tensor<float>(parameter.shape));
+  }
+  const std::string& name = convolution != nullptr ? convolution->weight
+                            : depthwise != nullptr ? depthwise->weight
+                                                   : dense->weight;
+  Tensor<float>& weight = probe.weights.at(name);
+  const std::size_t kernel = convolution != nullptr ? convolution->kernel
+                             : depthwise != nullptr ? depthwise->kernel
+                                                    : 1;
+  const std::size_t terms = dense != nullptr ? weight.shape.h : weight.shape.example();
+  const auto exponent = [&] { return static_cast<int>(random.integer(-10, 3)); };
+  const int weight_exponent = exponent();
+  const int operand_exponent = exponent();
+  // Σ|t| ≤ 2^23 quanta
+  const auto bound =
+      static_cast<std::int64_t>(std::min(1023.0, std::sqrt(0x1p23 / static_cast<double>(terms))));
+  const auto small = [&] { return static_cast<double>(random.integer(-bound, bound)); };
+  switch (draw) {
+    case ProductDraw::small_integers:
+      fill(weight.values, weight_exponent, small);
+      break;
+    case ProductDraw::one_hot_operands:
+      for (float& value : weight.values) value = full_width(random, weight_exponent);
+      break;
+    case ProductDraw::one_hot_weights:
+      one_hot_weights(weight, dense != nullptr, random);
+      break;
+    case ProductDraw::wide_operands:
+      fill(weight.values, weight_exponent, [&] { return trit(random); });
+      break;
+    case ProductDraw::wide_weights:
+      fill(weight.values, weight_exponent, [&] { return odd_integer(random, 13); });
+      break;
+  }
+  for (Tensor<float>& x : probe.inputs[0]) {
+    switch (draw) {
+      case ProductDraw::small_integers:
+        fill(x.values, operand_exponent, small);
+        break;
+      case ProductDraw::one_hot_operands:
+        one_hot_operand(x, kernel, depthwise != nullptr, dense != nullptr, random);
+        break;
+      case ProductDraw::one_hot_weights:
+        for (float& value : x.values) value = full_width(random, operand_exponent);
+        break;
+      case ProductDraw::wide_operands:
+        fill(x.values, operand_exponent, [&] { return odd_integer(random, 13); });
+        break;
+      case ProductDraw::wide_weights:
+        fill(x.values, operand_exponent, [&] { return trit(random); });
+        break;
+    }
+  }
+  const std::string* bias = dense != nullptr         ? &dense->bias
+                            : convolution != nullptr ? &convolution->bias
+                                                     : nullptr;
+  if (bias != nullptr && !bias->empty()) {
+    const bool one_hot =
+        draw == ProductDraw::one_hot_operands || draw == ProductDraw::one_hot_weights;
+    // With one-hot operands the product alone fills 24 bits, so the bias is zero there.
+    fill(probe.weights.at(*bias).values, weight_exponent + operand_exponent, [&] {
+      return one_hot ? 0.0 : random.sign() * static_cast<double>(random.integer(1, 1023));
+    });
+  }
+  probe.graph = std::move(graph);
+  return probe;
+}
+
+// `count` whole numbers of sum 0 whose squares add up to count·variance: exactly where that can be
+// reached (count·variance is even and count not tiny), else nearly.
+std::vector<std::int64_t> deviations(std::size_t count, std::int64_t variance, Random& random) {
+  std::vector<std::int64_t> d(count, 0);
+  if (count < 2 || variance <= 0) return d;
+  const double half_width = std::sqrt(1.5 * static_cast<double>(variance));
+  std::int64_t sum = 0;
+  for (std::int64_t& value : d) {
+    value = std::llround(random.triangular(half_width));
+    sum += value;
+  }
+  while (sum != 0) {
+    const std::int64_t step = sum > 0 ? 1 : -1;
+    d[random.below(count)] -= step;
+    sum -= step;
+  }
+  std::int64_t missing = static_cast<std::int64_t>(count) * variance;
+  for (const std::int64_t value : d) missing -= value * value;
+  for (std::size_t tries = 0; missing != 0 && tries < 20 * count + 20000; ++tries) {
+    std::int64_t& a = d[random.below(count)];
+    std::int64_t& b = d[random.below(count)];
+    if (&a == &b) continue;
+    const std::int64_t step = random.coin() ? 1 : -1;
+    const std::int64_t change = 2 * (step * (a - b) + 1);  // (a + step)² + (b − step)² − a² − b²
+    if (std::abs(missing - change) >= std::abs(missing)) continue;
+    a += step;
+    b -= step;
+    missing -= change;
+  }
+  return d;
+}
+
+// Means and variances of the replicas of one channel, in quanta and squared quanta: whole numbers
+// with Σ(mean_r − mean) = 0 and mean of (variance_r + (mean_r − mean)²) = variance, all variances
+// even.
+struct ChannelPlan {
+  std::int64_t mean = 0;
+  std::vector<std::int64_t> offsets, variances;
+};
+
+ChannelPlan plan_channel(std::size_t replicas, std::size_t count, std::int64_t variance,
+                         Random& random) {
+  ChannelPlan plan;
+  const auto reach = static_cast<std::int64_t>(std::sqrt(static_cast<double>(variance)) / 2);
+  for (int tries = 0; tries < 1000; ++tries) {
+    plan.offsets.assign(replicas, 0);
+    plan.variances.assign(replicas, variance);
+    for (std::size_t r = 0; r + 1 < replicas; ++r) {
+      plan.offsets[r] = random.integer(-reach, reach);
+      plan.offsets.back() -= plan.offsets[r];
+    }
+    std::int64_t rest = 0;
+    bool fits = std::abs(plan.offsets.back()) <= 2 * reach;
+    for (std::size_t r = 0; r < replicas; ++r) {
+      const std::int64_t square = plan.offsets[r] * plan.offsets[r];
+      std::int64_t spread = random.integer(-variance / 4, variance / 4);
+      if (r + 1 == replicas) spread = rest;
+      plan.variances[r] = variance - square + spread;
+      if (plan.variances[r] % 2 != 0 && r + 1 < replicas) {
+        ++plan.variances[r];
+        ++spread;
+      }
+      rest -= spread;
+      fits = fits && plan.variances[r] > 0;
+    }
+    if (fits) break;
+    plan.offsets.assign(replicas, 0);
+    plan.variances.assign(replicas, variance);
+  }
+  // |mean|·m + Σ|d| stays within 2^24 quanta.
+  const double room = 0x1p23 / static_cast<double>(count) - static_cast<double>(4 * reach + 4) -
+                      4 * std::sqrt(static_cast<double>(variance));
+  if (room >= 2) {
+    const auto high = static_cast<std::int64_t>(std::min(room, 0x1p16));
+    plan.mean = random.integer(high / 2, high) * (random.coin() ? 1 : -1);
+  }
+  return plan;
+}
+
+Probe site_probe(const Graph& graph, const Unit& unit, std::size_t replicas, std::size_t batch,
+                 SiteDraw draw, Random random) {
+  const Shape in = graph.node(unit.operands[0]).shape;
+  const std::size_t count = batch * in.plane();
+  const int exponent =
+      static_cast<int>(draw == SiteDraw::exact_with_small_epsilon ? random.integer(-14, -11)
+                                                                  : random.integer(-5, 2));
+  const std::int64_t epsilon = 2 * random.integer(1, 6);  // in squared quanta
+  Probe probe;
+  probe.graph = lifted(graph, unit,
+                       static_cast<float>(std::ldexp(static_cast<double>(epsilon), 2 * exponent)));
+  probe.inputs.push_back(empty_family(probe.graph, 0, replicas, batch));
+  for (const Parameter& parameter : probe.graph.parameters()) {
+    Tensor<float> tensor(parameter.shape);
+    const bool gamma = parameter.role == Parameter::Role::gamma;
+    for (float& value : tensor.values) {
+      value = static_cast<float>(
+          random.sign() *
+          static_cast<double>(gamma ? random.integer(2, 8) : random.integer(1, 31)) /
+          (gamma ? 4 : 16));
+    }
+    probe.weights.emplace(parameter.name, std::move(tensor));
+  }
+  // σ² + ε = 4^j: the largest j is the one with m·σ² well within 2^24 squared quanta.
+  const int largest = std::clamp(
+      static_cast<int>(std::floor(std::log2(0x1p22 / static_cast<double>(count)) / 2)), 2, 5);
+  const double quantum = std::ldexp(1.0, exponent);
+  std::vector<std::size_t> places(count);
+  for (std::size_t c = 0; c < in.c; ++c) {
+    const std::int64_t argument = std::int64_t{1} << (2 * random.integer(2, largest));
+    const std::int64_t variance = argument - epsilon;
+    const ChannelPlan plan = plan_channel(replicas, count, variance, random);
+    for (std::size_t r = 0; r < replicas; ++r) {
+      Tensor<float>& x = probe.inputs[0][r];
+      const auto number = [&](std::size_t i) -> float& {
+        return x.values[(i / in.plane() * in.c + c) * in.plane() + i % in.plane()];
+      };
+      if (draw == SiteDraw::wide) {
+        std::iota(places.begin(), places.end(), std::size_t{0});
+        random.shuffle(std::span(places));
+        // One pair ±d of 12 bits, d² + d² within 2^24; or a few numbers of one sign.
+        const double d = 2049 + 2 * static_cast<double>(random.below(423));
+        const bool pair = c % 2 == 0 && count > 1;
+        const double sign = random.sign();
+        for (std::size_t i = 0; i < std::min<std::size_t>(pair ? 2 : 3, count); ++i) {
+          const double value = pair ? (i == 0 ? d : -d) : sign * std::abs(odd_integer(random, 12));
+          number(places[i]) = static_cast<float>(value * quantum);
+        }
+        continue;
+      }
+      const std::vector<std::int64_t> d = deviations(count, plan.variances[r], random);
+      for (std::size_t i = 0; i < count; ++i) {
+        number(i) =
+            static_cast<float>(static_cast<double>(plan.mean + plan.offsets[r] + d[i]) * quantum);
+      }
+    }
+  }
+  return probe;
+}
+
+Probe pool_probe(Graph graph, std::size_t replicas, std::size_t batch, PoolDraw draw,
+                 Random random) {
+  Probe probe;
+  probe.inputs.push_back(empty_family(graph, 0, replicas, batch));
+  const int exponent = static_cast<int>(random.integer(-10, 3));
+  for (Tensor<float>& x : probe.inputs[0]) {
+    const std::size_t count = x.shape.plane();
+    const auto bound = static_cast<std::int64_t>(0x1p22 / static_cast<double>(count));
+    for (std::size_t first = 0; first < x.values.size(); first += count) {
+      if (draw == PoolDraw::wide) {
+        for (int i = 0; i < 3; ++i) {
+          x.values[first + random.below(count)] =
+              static_cast<float>(std::ldexp(odd_integer(random, 12), exponent));
+        }
+        continue;
+      }
+      std::vector<std::int64_t> numbers(count);
+      std::int64_t sum = 0;
+      for (std::int64_t& number : numbers) {
+        number = random.integer(-bound, bound);
+        sum += number;
+      }
+      numbers[random.below(count)] -= sum % static_cast<std::int64_t>(count);  // a whole mean
+      for (std::size_t i = 0; i < count; ++i) {
+        x.values[first + i] =
+            static_cast<float>(std::ldexp(static_cast<double>(numbers[i]), exponent));
+      }
+    }
+  }
+  probe.graph = std::move(graph);
+  return probe;
+}
+
+Probe add_probe(Graph graph, std::size_t replicas, std::size_t batch, Random random) {
+  Probe probe;
+  for (const NodeId input : graph.inputs()) {
+    probe.inputs.push_back(empty_family(graph, input, replicas, batch));
+    for (Tensor<float>& x : probe.inputs.back()) {
+      for (float& value : x.values) {
+        value = full_width(random, static_cast<int>(random.integer(-12, 12)));
+      }
+    }
+  }
+  probe.graph = std::move(graph);
+  return probe;
+}
+
+// Adds to each number the sum of two numbers uniform in ±h, h = max(sd/2, 2u·(count/lanes)·|mean|),
+// and puts them in random order. Numbers that are all zero get h = 1.
+void dither_and_permute(std::span<float> numbers, double mean, double deviation, std::size_t lanes,
+                        Random& random) {
+  const double run = static_cast<double>(numbers.size()) / static_cast<double>(lanes);
+  double half_width = std::max(deviation / 2, 2 * 0x1p-24 * run * std::abs(mean));
+  if (half_width == 0) half_width = 1;
+  for (float& value : numbers) {
+    value = static_cast<float>(static_cast<double>(value) + random.triangular(half_width));
+  }
+  random.shuffle(numbers);
+}
+
+void dither_channels(Tensor<float>& x, std::size_t lanes, Random& random) {
+  const std::vector<ChannelSums> sums = channel_sums(x, 1);
+  const std::size_t plane = x.shape.plane();
+  std::vector<float> numbers(x.shape.n * plane);
+  for (std::size_t c = 0; c < x.shape.c; ++c) {
+    for (std::size_t n = 0; n < x.shape.n; ++n) {
+      std::copy_n(x.values.begin() + static_cast<std::ptrdiff_t>(x.index(n, c, 0, 0)), plane,
+                  numbers.begin() + static_cast<std::ptrdiff_t>(n * plane));
+    }
+    dither_and_permute(numbers, sums[c].mean.value,
+                       std::sqrt(std::max(sums[c].variance.value, 0.0)), lanes, random);
+    for (std::size_t n = 0; n < x.shape.n; ++n) {
+      std::copy_n(numbers.begin() + static_cast<std::ptrdiff_t>(n * plane), plane,
+                  x.values.begin() + static_cast<std::ptrdiff_t>(x.index(n, c, 0, 0)));
+    }
+  }
+}
+
+void dither_planes(Tensor<float>& x, std::size_t lanes, Random& random) {
+  // A plane is a channel of a batch of one.
+  Tensor<float> planes({1, x.shape.n * x.shape.c, x.shape.h, x.shape.w}, std::move(x.values));
+  dither_channels(planes, lanes, random);
+  x.values = std::move(planes.values);
+}
+
+// Noise uniform in ±rms/16.
+void add_noise(std::vector<float>& values, Random& random) {
+  double squares = 0;
+  for (const float value : values)
+    squares += static_cast<double>(value) * static_cast<double>(value);
+  double rms = std::sqrt(squares / static_cast<double>(values.size()));
+  if (rms == 0) rms = 1;
+  for (float& value : values) {
+    value = static_cast<float>(static_cast<double>(value) + rms / 16 * (2 * random.uniform() - 1));
+  }
+}
+
+// Input channel i of `x` becomes channel order[i]; planes of `plane` numbers.
+void permute_channels(std::vector<float>& values, std::size_t plane,
+                      std::span<const std::size_t> order) {
+  const std::vector<float> from = values;
+  const std::size_t block = order.size() * plane;
+  for (std::size_t first = 0; first < values.size(); first += block) {
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(first + order[i] * plane), plane,
+                  values.begin() + static_cast<std::ptrdiff_t>(first + i * plane));
+    }
+  }
+}
+
+}  // namespace
+
+std::size_t lattice_draws(const Unit& unit) {
+  switch (unit.kind) {
+    case Unit::Kind::product:
+      return 5;
+    case Unit::Kind::site:
+      return 3;
+    case Unit::Kind::pool:
+      return 2;
+    case Unit::Kind::add:
+      return 1;
+  }
+  return 0;
+}
+
+Probe lattice_probe(const Graph& graph, const Unit& unit, std::size_t replicas, std::size_t batch,
+                    std::size_t draw, std::uint64_t seed) {
+  Random random(seed, unit.signature, draw);
+  switch (unit.kind) {
+    case Unit::Kind::product:
+      return product_probe(lifted(graph, unit), replicas, batch, static_cast<ProductDraw>(draw),
+                           random);
+    case Unit::Kind::site:
+      return site_probe(graph, unit, replicas, batch, static_cast<SiteDraw>(draw), random);
+    case Unit::Kind::pool:
+      return pool_probe(lifted(graph, unit), replicas, batch, static_cast<PoolDraw>(draw), random);
+    case Unit::Kind::add:
+      return add_probe(lifted(graph, unit), replicas, batch, random);
+  }
+  throw std::logic_error("lattice_probe: a unit of no known kind");
+}
+
+Probe dithered_probe(const Graph& graph, const Unit& unit, const Weights& weights,
+                     const std::vector<const Family<float>*>& operands, std::size_t lanes,
+                     std::uint64_t seed) {
+  Random random(seed, graph.node(unit.end).name);
+  Probe probe;
+  probe.graph = lifted(graph, unit);
+  for (const Family<float>* family : operands) probe.inputs.push_back(*family);
+  for (const Parameter& parameter : probe.graph.parameters()) {
+    probe.weights.emplace(parameter.name, weights.at(parameter.name));
+  }
+  switch (unit.kind) {
+    case Unit::Kind::site:
+      for (Tensor<float>& x : probe.inputs[0]) dither_channels(x, lanes, random);
+      break;
+    case Unit::Kind::pool:
+      for (Tensor<float>& x : probe.inputs[0]) dither_planes(x, lanes, random);
+      break;
+    case Unit::Kind::add:
+      for (Family<float>& family : probe.inputs) {
+        for (Tensor<float>& x : family) add_noise(x.values, random);
+      }
+      break;
+    case Unit::Kind::product: {
+      for (Tensor<float>& x : probe.inputs[0]) add_noise(x.values, random);
+      const Parameter* weight_parameter = nullptr;
+      for (const Parameter& parameter : probe.graph.parameters()) {
+        const bool bias = parameter.role == Parameter::Role::dense_bias ||
+                          parameter.role == Parameter::Role::convolution_bias;
+        if (!bias) weight_parameter = &parameter;
+      }
+      Tensor<float>& weight = probe.weights.at(weight_parameter->name);
+      add_noise(weight.values, random);
+      if (unit.windows) {
+        for (float& value : weight.values) {
+          value = static_cast<float>(random.sign()) * std::abs(value);
+        }
+        break;
+      }
+      // The input channels of X and W in one random order, on all replicas.
+      const Shape in = probe.graph.node(0).shape;
+      const bool dense = weight_parameter->role == Parameter::Role::dense;
+      std::vector<std::size_t> order(dense ? in.example() : in.c);
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      random.shuffle(std::span(order));
+      for (Tensor<float>& x : probe.inputs[0]) {
+        permute_channels(x.values, dense ? 1 : in.plane(), order);
+      }
+      permute_channels(weight.values, dense ? weight.shape.w : 1, order);
+      break;
+    }
+  }
+  return probe;
+}
+
+}  // namespace shardproof

@@ -1,0 +1,187 @@
+#include "diff/signoff.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "device/engine/engine.h"
+#include "diff/draws.h"
+#include "diff/judge.h"
+#include "diff/unit.h"
+
+namespace shardproof {
+namespace {
+
+constexpr int kFreshDraws = 3;  // a suspicion stands when all of them exceed too
+
+bool same_thing(const Comparison& a, const Comparison& b) {
+  return a.node == b.node && a.part == b.part;
+}
+
+bool unsettled(const Comparison& comparison) {
+  return comparison.outcome() == Outcome::suspect || comparison.outcome() == Outcome::not_judged;
+}
+
+class Signoff {
+ public:
+  Signoff(Device& device, const SignoffTask& task, const Progress& progress)
+      : device_(device),
+        task_(task),
+        progress_(progress),
+        judge_(task.graph, task.weights, device, InputKind::natural, task.threads, {task.images}) {}
+
+  SignoffResult run() {
+    try {
+      Engine engine(device_, task_.graph, task_.weights);
+      const Family<float> recorded = engine.forward(
+          {task_.images},
+          [&](NodeId node, Family<float> values) { wrote(node, std::move(values)); });
+      result_.logits = engine.forward({task_.images}, {});
+      compare_runs(recorded);
+    } catch (const DeviceError& error) {
+      result_.failure = error.what();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void wrote(NodeId node, Family<float> values) {
+    for (Comparison& comparison : judge_.wrote(node, std::move(values))) {
+      pending_.push_back(std::move(comparison));
+    }
+    const bool relu = std::holds_alternative<Relu>(task_.graph.node(node).operation);
+    const bool fused = relu && judge_.held(task_.graph.node(node).operands[0]).empty();
+    if (const auto unit = unit_ending_at(task_.graph, node, fused)) settle_unit(*unit);
+    if (relu && !fused) record(std::exchange(pending_, {}));  // no unit: it rounds nothing
+    judge_.drop_read();
+    if (progress_) {
+      progress_(static_cast<double>(node + 1) / static_cast<double>(task_.graph.nodes().size()));
+    }
+  }
+
+  void settle_unit(const Unit& unit) {
+    settle(unit, std::exchange(pending_, {}));
+    if (!seen_.insert(unit.signature).second) return;
+    const std::size_t batch = task_.images.at(0).shape.n;
+    for (std::size_t draw = 0; draw < lattice_draws(unit); ++draw) {
+      const Probe probe =
+          lattice_probe(task_.graph, unit, task_.images.size(), batch, draw, task_.seed);
+      settle(unit, judge_run(device_, probe.graph, probe.weights, probe.inputs, InputKind::lattice,
+                             task_.threads));
+    }
+    if (unit.kind != Unit::Kind::add) settle(unit, dithered(unit));
+  }
+
+  std::vector<Comparison> dithered(const Unit& unit) {
+    std::vector<const Family<float>*> operands;
+    for (const NodeId operand : unit.operands) operands.push_back(&judge_.held(operand));
+    const Operation operation =
+        unit.kind == Unit::Kind::pool ? Operation::global_average_pool : Operation::channel_mean;
+    const std::size_t lanes = device_
+                                  .contract(operation, task_.images[0].shape.n,
+                                            task_.graph.node(unit.operands[0]).shape.plane())
+                                  .lanes;
+    const Probe probe = dithered_probe(task_.graph, unit, task_.weights, operands, lanes,
+                                       task_.seed + 1 + next_draw_++);
+    return judge_run(device_, probe.graph, probe.weights, probe.inputs, InputKind::dithered,
+                     task_.threads);
+  }
+
+  // Settles what is suspect, or not judged, by fresh dithered draws of the unit, and records all.
+  void settle(const Unit& unit, std::vector<Comparison> comparisons) {
+    std::vector<Comparison*> open;
+    for (Comparison& comparison : comparisons) {
+      if (unsettled(comparison)) open.push_back(&comparison);
+    }
+    result_.suspicions += open.size();
+    std::vector<Comparison*> unjudged;
+    for (int draw = 0; draw < kFreshDraws && !open.empty(); ++draw) {
+      ++result_.fresh_draws;
+      const std::vector<Comparison> fresh = dithered(unit);
+      std::vector<Comparison*> still_open;
+      for (Comparison* suspicion : open) {
+        const auto found = std::find_if(fresh.begin(), fresh.end(), [&](const Comparison& other) {
+          return same_thing(other, *suspicion);
+        });
+        const Outcome outcome = found == fresh.end() ? Outcome::not_judged : found->outcome();
+        if (outcome == Outcome::agrees) {
+          suspicion->suspects = 0;
+          suspicion->not_judged = 0;
+          ++result_.suspicions_dropped;
+        } else if (outcome == Outcome::not_judged) {
+          unjudged.push_back(suspicion);
+        } else {
+          still_open.push_back(suspicion);
+          if (outcome == Outcome::wrong) suspicion->wrong += found->wrong;
+        }
+      }
+      open = std::move(still_open);
+    }
+    for (Comparison* suspicion : open) {
+      suspicion->wrong += std::exchange(suspicion->suspects, 0);
+      if (suspicion->wrong == 0) ++suspicion->wrong;
+    }
+    for (const Comparison* comparison : unjudged) {
+      result_.unjudged.push_back(comparison->node +
+                                 (comparison->part.empty() ? "" : ": " + comparison->part));
+    }
+    record(std::move(comparisons));
+  }
+
+  void record(std::vector<Comparison> comparisons) {
+    std::move(comparisons.begin(), comparisons.end(), std::back_inserter(result_.comparisons));
+  }
+
+  void compare_runs(const Family<float>& recorded) {
+    Comparison comparison;
+    comparison.node = task_.graph.node(task_.graph.output()).name;
+    comparison.part = "unrecorded run repeats the bits";
+    comparison.shape = recorded.at(0).shape;
+    for (std::size_t r = 0; r < recorded.size(); ++r) {
+      for (std::size_t i = 0; i < recorded[r].values.size(); ++i) {
+        comparison.see(r, i, result_.logits[r].values[i],
+                       static_cast<double>(recorded[r].values[i]), {});
+      }
+    }
+    result_.comparisons.push_back(comparison);
+  }
+
+  Device& device_;
+  const SignoffTask& task_;
+  const Progress& progress_;
+  Judge judge_;
+  SignoffResult result_;
+  std::vector<Comparison> pending_;  // of the unit whose launches are under way
+  std::set<std::string> seen_;       // signatures already probed
+  std::uint64_t next_draw_ = 0;
+};
+
+}  // namespace
+
+std::vector<Comparison> judge_run(Device& device, const Graph& graph, const Weights& weights,
+                                  const std::vector<Family<float>>& inputs, InputKind kind,
+                                  unsigned threads) {
+  Judge judge(graph, weights, device, kind, threads, inputs);
+  std::vector<Comparison> comparisons;
+  Engine engine(device, graph, weights);
+  (void)engine.forward(inputs, [&](NodeId node, Family<float> values) {
+    std::vector<Comparison> made = judge.wrote(node, std::move(values));
+    std::move(made.begin(), made.end(), std::back_inserter(comparisons));
+    judge.drop_read();
+  });
+  return comparisons;
+}
+
+SignoffResult::Verdict SignoffResult::verdict() const {
+  const bool wrong = std::any_of(comparisons.begin(), comparisons.end(),
+                                 [](const Comparison& c) { return c.outcome() == Outcome::wrong; });
+  if (wrong || !failure.empty()) return Verdict::disagrees;
+  return comparisons.empty() || !unjudged.empty() ? Verdict::none : Verdict::agrees;
+}
+
+SignoffResult sign_off(Device& device, const SignoffTask& task, const Progress& progress) {
+  return Signoff(device, task, progress).run();
+}
+
+}  // namespace shardproof
