@@ -27,8 +27,7 @@ class Denotation {
     }
   }
 
-  std::vector<Family<T>> run(const std::vector<Family<T>>& inputs,
-                             std::span<const NodeId> wanted) {
+  std::vector<Family<T>> run(const std::vector<Family<T>>& inputs, std::span<const NodeId> wanted) {
     const std::vector<NodeId> last = graph_.last_readers();
     std::vector<bool> keep(graph_.nodes().size(), false);
     for (const NodeId id : wanted) keep.at(id) = true;
@@ -39,8 +38,8 @@ class Denotation {
       if (std::holds_alternative<Input>(node.operation)) {
         values_[id] = checked_input(node, inputs, next_input++);
       } else {
-        values_[id] = std::visit(
-            [&](const auto& operation) { return evaluate(node, operation); }, node.operation);
+        values_[id] = std::visit([&](const auto& operation) { return evaluate(node, operation); },
+                                 node.operation);
       }
       for (const NodeId operand : node.operands) {
         if (last[operand] == id && !keep[operand]) values_[operand] = {};
@@ -276,8 +275,8 @@ class Denotation {
     for (std::size_t r = 0; r < operand(node, 0).size(); ++r) {
       const std::span<const T> pack = operand(node, 1)[r].values;
       const std::size_t channels = pack.size() / 2;
-      result.push_back(normalise(op, operand(node, 0)[r], pack.first(channels),
-                                 pack.last(channels)));
+      result.push_back(
+          normalise(op, operand(node, 0)[r], pack.first(channels), pack.last(channels)));
     }
     return result;
   }
@@ -340,39 +339,55 @@ Tensor<T> denote_on_one_device(const Graph& graph, const Weights& weights, const
 
 template Tensor<float> exact(const Tensor<float>&);
 template std::vector<Family<float>> denote(const Graph&, const Weights&,
-                                        const std::vector<Family<float>>&, std::span<const NodeId>);
+                                           const std::vector<Family<float>>&,
+                                           std::span<const NodeId>);
 template Tensor<float> denote_on_one_device(const Graph&, const Weights&, const Tensor<float>&);
 template Tensor<double> exact(const Tensor<float>&);
 template std::vector<Family<double>> denote(const Graph&, const Weights&,
-                                        const std::vector<Family<double>>&, std::span<const NodeId>);
+                                            const std::vector<Family<double>>&,
+                                            std::span<const NodeId>);
 template Tensor<double> denote_on_one_device(const Graph&, const Weights&, const Tensor<double>&);
 template Tensor<Rational> exact(const Tensor<float>&);
 template std::vector<Family<Rational>> denote(const Graph&, const Weights&,
-                                        const std::vector<Family<Rational>>&, std::span<const NodeId>);
-template Tensor<Rational> denote_on_one_device(const Graph&, const Weights&, const Tensor<Rational>&);
+                                              const std::vector<Family<Rational>>&,
+                                              std::span<const NodeId>);
+template Tensor<Rational> denote_on_one_device(const Graph&, const Weights&,
+                                               const Tensor<Rational>&);
 template Tensor<Certified> exact(const Tensor<float>&);
 template std::vector<Family<Certified>> denote(const Graph&, const Weights&,
-                                        const std::vector<Family<Certified>>&, std::span<const NodeId>);
-template Tensor<Certified> denote_on_one_device(const Graph&, const Weights&, const Tensor<Certified>&);
+                                               const std::vector<Family<Certified>>&,
+                                               std::span<const NodeId>);
+template Tensor<Certified> denote_on_one_device(const Graph&, const Weights&,
+                                                const Tensor<Certified>&);
 template Tensor<DoubleDouble> exact(const Tensor<float>&);
 template std::vector<Family<DoubleDouble>> denote(const Graph&, const Weights&,
-                                        const std::vector<Family<DoubleDouble>>&, std::span<const NodeId>);
-template Tensor<DoubleDouble> denote_on_one_device(const Graph&, const Weights&, const Tensor<DoubleDouble>&);
+                                                  const std::vector<Family<DoubleDouble>>&,
+                                                  std::span<const NodeId>);
+template Tensor<DoubleDouble> denote_on_one_device(const Graph&, const Weights&,
+                                                   const Tensor<DoubleDouble>&);
 template Tensor<Interval<30>> exact(const Tensor<float>&);
 template std::vector<Family<Interval<30>>> denote(const Graph&, const Weights&,
-                                        const std::vector<Family<Interval<30>>>&, std::span<const NodeId>);
-template Tensor<Interval<30>> denote_on_one_device(const Graph&, const Weights&, const Tensor<Interval<30>>&);
+                                                  const std::vector<Family<Interval<30>>>&,
+                                                  std::span<const NodeId>);
+template Tensor<Interval<30>> denote_on_one_device(const Graph&, const Weights&,
+                                                   const Tensor<Interval<30>>&);
 template Tensor<Interval<80>> exact(const Tensor<float>&);
 template std::vector<Family<Interval<80>>> denote(const Graph&, const Weights&,
-                                        const std::vector<Family<Interval<80>>>&, std::span<const NodeId>);
-template Tensor<Interval<80>> denote_on_one_device(const Graph&, const Weights&, const Tensor<Interval<80>>&);
+                                                  const std::vector<Family<Interval<80>>>&,
+                                                  std::span<const NodeId>);
+template Tensor<Interval<80>> denote_on_one_device(const Graph&, const Weights&,
+                                                   const Tensor<Interval<80>>&);
 template Tensor<Interval<160>> exact(const Tensor<float>&);
 template std::vector<Family<Interval<160>>> denote(const Graph&, const Weights&,
-                                        const std::vector<Family<Interval<160>>>&, std::span<const NodeId>);
-template Tensor<Interval<160>> denote_on_one_device(const Graph&, const Weights&, const Tensor<Interval<160>>&);
+                                                   const std::vector<Family<Interval<160>>>&,
+                                                   std::span<const NodeId>);
+template Tensor<Interval<160>> denote_on_one_device(const Graph&, const Weights&,
+                                                    const Tensor<Interval<160>>&);
 template Tensor<Interval<320>> exact(const Tensor<float>&);
 template std::vector<Family<Interval<320>>> denote(const Graph&, const Weights&,
-                                        const std::vector<Family<Interval<320>>>&, std::span<const NodeId>);
-template Tensor<Interval<320>> denote_on_one_device(const Graph&, const Weights&, const Tensor<Interval<320>>&);
+                                                   const std::vector<Family<Interval<320>>>&,
+                                                   std::span<const NodeId>);
+template Tensor<Interval<320>> denote_on_one_device(const Graph&, const Weights&,
+                                                    const Tensor<Interval<320>>&);
 
 }  // namespace shardproof

@@ -1,5 +1,5 @@
-// denote: what a graph means (spec §4), for any Real. Simple loops, in the order of the formulas; the
-// fast evaluation of single nodes is products.h.
+// denote: what a graph means (spec §4), for any Real. Simple loops, in the order of the formulas;
+// the fast evaluation of single nodes is products.h.
 #pragma once
 
 #include <span>
@@ -22,8 +22,7 @@ using Family = std::vector<Tensor<T>>;
 // Instantiated for float, double, Rational, Certified, DoubleDouble and Interval.
 template <class T>
 std::vector<Family<T>> denote(const Graph& graph, const Weights& weights,
-                              const std::vector<Family<T>>& inputs,
-                              std::span<const NodeId> wanted);
+                              const std::vector<Family<T>>& inputs, std::span<const NodeId> wanted);
 
 // The same on one device (R = 1): only the output node, for one input.
 template <class T>

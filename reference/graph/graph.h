@@ -1,6 +1,6 @@
-// Graph: one program run by every replica of a data-parallel family (spec §4). Values are per-example
-// tensors of N examples, or per-channel statistics; N and R are given when the graph is evaluated.
-// Only AllReduceMean reads other replicas.
+// Graph: one program run by every replica of a data-parallel family (spec §4). Values are
+// per-example tensors of N examples, or per-channel statistics; N and R are given when the graph is
+// evaluated. Only AllReduceMean reads other replicas.
 #pragma once
 
 #include <cstddef>
@@ -48,12 +48,14 @@ struct BnBatch {
   float epsilon = 1e-5F;
 };
 
-using Operation = std::variant<Input, Convolution, Depthwise, Dense, Relu, Add, GlobalAveragePool,
-                               BnMean, BnVarAt, AllReduceMean, BnPack, BnSync, BnBatch>;
+using NodeOperation =
+    std::variant<Input, Convolution, Depthwise, Dense, Relu, Add, GlobalAveragePool, BnMean,
+                 BnVarAt, AllReduceMean, BnPack, BnSync, BnBatch>;
 
 struct Node {
-  std::string name;  // unique in its graph; a BN site's statistics are tagged by its γ: "u4qgmu", "u4qgvar"
-  Operation operation;
+  std::string
+      name;  // unique in its graph; a BN site's statistics are tagged by its γ: "u4qgmu", "u4qgvar"
+  NodeOperation operation;
   std::vector<NodeId> operands;
   Shape shape;              // with n = 1: of one example, or of a per-channel value
   bool per_example = true;  // false for statistics

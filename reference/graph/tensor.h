@@ -1,7 +1,7 @@
 // Shape and Tensor: row-major NCHW numbers (spec §4, "Layout is NCHW, row-major").
 // A batch of N examples has shape {N, C, H, W}. A per-channel vector (a mean, a variance, a γ) has
-// shape {1, C, 1, 1}. A convolution's weight has shape {out, in, k, k}, a depthwise one {C, 1, k, k},
-// a dense one {1, 1, in, out}.
+// shape {1, C, 1, 1}. A convolution's weight has shape {out, in, k, k}, a depthwise one {C, 1, k,
+// k}, a dense one {1, 1, in, out}.
 #pragma once
 
 #include <cstddef>
