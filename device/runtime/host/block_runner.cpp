@@ -115,11 +115,12 @@ void BlockRunner::run(const Launch& launch, uint3 block) {
   first->thread = scheduler_.pick();
   threads_[at(first->thread)].fiber = first;
   jump(first);
+  if (!failed() && finished_ < threads_in_block_) fail(describe_deadlock());
+  if (failed()) release_unfinished();
   sanitizer::switch_to(worker_tsan_);
   sanitizer::acquire(&block_end_);
   free_fibers_.insert(free_fibers_.end(), retired_fibers_.begin(), retired_fibers_.end());
   retired_fibers_.clear();
-  if (!failed() && finished_ < threads_in_block_) fail(describe_deadlock());
   if (failed()) {
     abandon_fibers();
     throw LaunchError(failure_);
@@ -181,10 +182,23 @@ void BlockRunner::begin_block(uint3 block) {
   scheduler_.begin(runtime_.seed(), number, threads_in_block_);
 }
 
+// After a failure: what the threads did so far is over when the launch ends.
+void BlockRunner::release_unfinished() {
+  if constexpr (sanitizer::thread) {
+    for (const Thread& thread : threads_) {
+      sanitizer::switch_to(thread.tsan);
+      sanitizer::release(&block_end_);
+    }
+  }
+}
+
 // After a failure: fibers stand in the middle of kernel text, which is never run to its end.
 void BlockRunner::abandon_fibers() {
   fibers_.clear();
   free_fibers_.clear();
+  for (void* fiber : tsan_fibers_) sanitizer::destroy_fiber(fiber);
+  tsan_fibers_.clear();
+  shape_ = {0, 0, 0};
 }
 
 // ---- Fibers

@@ -63,6 +63,7 @@ class BlockRunner {
   void jump(Fiber* to);
   void leave_to_worker();
   void after_jump(Fiber* self);
+  void release_unfinished();
   void abandon_fibers();
 
   void run_thread(int thread);

@@ -23,47 +23,39 @@ constexpr bool guard_pages = true;
   throw DeviceError("no room for " + std::to_string(count) + " numbers in device memory");
 }
 
+constexpr std::size_t most_spare_bytes = std::size_t{256} << 20;
+
 std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
 
 DeviceMemory::~DeviceMemory() {
-  for (const auto& [start, allocation] : allocations_) unmap(allocation);
-}
-
-void DeviceMemory::unmap(const Allocation& allocation) {
-  if constexpr (guard_pages) {
-    munmap(allocation.mapping, allocation.mapping_bytes);
-  } else {
-    std::free(allocation.mapping);
-  }
+  for (const auto& [start, allocation] : allocations_) retire(allocation);
+  for (const auto& [bytes, mapping] : spare_) munmap(mapping, bytes);
 }
 
 float* DeviceMemory::allocate(std::size_t count) {
   if (count > (std::size_t{1} << 60)) no_room(count);
   Allocation allocation{count * sizeof(float), nullptr, 0};
-  char* start;
+  char* usable;
+  std::size_t body = allocation.bytes;
   if constexpr (guard_pages) {
     const std::size_t page = page_bytes();
-    const std::size_t body = (allocation.bytes + page - 1) / page * page;
+    body = (allocation.bytes + page - 1) / page * page;
     allocation.mapping_bytes = body + 2 * page;
-    void* const mapping = mmap(nullptr, allocation.mapping_bytes, PROT_NONE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapping == MAP_FAILED) no_room(count);
-    allocation.mapping = static_cast<char*>(mapping);
-    char* const usable = allocation.mapping + page;
+    allocation.mapping = map(allocation.mapping_bytes);
+    if (allocation.mapping == nullptr) no_room(count);
+    usable = allocation.mapping + page;
     if (body > 0 && mprotect(usable, body, PROT_READ | PROT_WRITE) != 0) {
-      munmap(mapping, allocation.mapping_bytes);
+      munmap(allocation.mapping, allocation.mapping_bytes);
       no_room(count);
     }
-    std::memset(usable, 0xff, body);
-    start = usable + body - allocation.bytes;
   } else {
-    allocation.mapping = static_cast<char*>(std::malloc(allocation.bytes));
-    if (allocation.mapping == nullptr) no_room(count);
-    start = allocation.mapping;
-    std::memset(start, 0xff, allocation.bytes);
+    usable = allocation.mapping = static_cast<char*>(std::malloc(body));
+    if (usable == nullptr) no_room(count);
   }
+  std::memset(usable, 0xff, body);
+  char* const start = usable + body - allocation.bytes;
   const std::lock_guard lock(mutex_);
   allocations_.emplace(start, allocation);
   return reinterpret_cast<float*>(start);
@@ -75,8 +67,39 @@ void DeviceMemory::release(float* pointer) {
   if (found == allocations_.end()) {
     throw DeviceError("release of a pointer that is not a live device allocation");
   }
-  unmap(found->second);
+  retire(found->second);
   allocations_.erase(found);
+}
+
+// Pages that cannot be touched yet; null when there are none left.
+char* DeviceMemory::map(std::size_t mapping_bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = spare_.find(mapping_bytes); found != spare_.end()) {
+      char* const mapping = found->second;
+      spare_.erase(found);
+      spare_bytes_ -= mapping_bytes;
+      return mapping;
+    }
+  }
+  void* const mapping =
+      mmap(nullptr, mapping_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return mapping == MAP_FAILED ? nullptr : static_cast<char*>(mapping);
+}
+
+void DeviceMemory::retire(const Allocation& allocation) {
+  if constexpr (!guard_pages) {
+    std::free(allocation.mapping);
+    return;
+  }
+  const std::size_t bytes = allocation.mapping_bytes;
+  if (spare_bytes_ + bytes > most_spare_bytes ||
+      mprotect(allocation.mapping, bytes, PROT_NONE) != 0) {
+    munmap(allocation.mapping, bytes);
+    return;
+  }
+  spare_.emplace(bytes, allocation.mapping);
+  spare_bytes_ += bytes;
 }
 
 bool DeviceMemory::describe(const void* address, char* text, std::size_t size) const {

@@ -245,6 +245,17 @@ TEST_CASE("a warp does not run in lockstep") {
 
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+
+TEST_CASE("ThreadSanitizer finds a missing barrier in one schedule, with its line") {
+  const Fault fault = fault_of([] { statistics<Missing::barrier_before_read>(0); });
+  CHECK_THAT(fault.message, Catch::Contains("data race"));
+  CHECK_THAT(fault.message, Catch::Contains("test_device_executor.cpp:"));
+  CHECK(fault_of([] { statistics<Missing::nothing>(0); }).message == "");
+}
+
+#endif
+
 TEST_CASE("a warp barrier orders shared memory") {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     Runtime runtime(seed, 1);
