@@ -1,0 +1,63 @@
+// What the commands share: exit codes, the options that choose a network and its inputs, and a
+// progress line. One file a command; each adds itself to the program.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "diff/signoff.h"
+#include "reference/graph/graph.h"
+#include "reference/nets/mobilenetv4_conv_m.h"
+#include "reference/result.h"
+
+namespace shardproof::cli {
+
+enum ExitCode {
+  agrees = 0,
+  disagrees = 1,
+  bad_input = 2,
+  backend_missing = 3,
+  no_verdict = 4,
+};
+
+// Options of signoff and run.
+struct NetArguments {
+  std::string net = "mobilenetv4-conv-m";
+  std::size_t size = 224, classes = 1000;
+  double epsilon = 1e-5;
+  std::vector<std::string> images;
+  std::string weights;
+  std::uint64_t seed = 1;
+  unsigned threads = 0;  // 0: as many as the machine has
+  bool json = false;
+};
+void add_net_options(CLI::App& command, NetArguments& arguments);
+
+// A network with its weights and `count` images, read or drawn.
+struct NetInputs {
+  Graph synchronised, batch;
+  Weights weights;
+  std::vector<Tensor<float>> images;
+};
+Result<NetInputs> prepare(const NetArguments& arguments, std::size_t count);
+
+// An error when running so many images of that size (on so many copies of the weights) takes more
+// memory than the machine has.
+Result<std::monostate> check_memory(const NetArguments& arguments, std::size_t replicas,
+                                    std::size_t batch);
+
+unsigned threads_of(const NetArguments& arguments);
+
+// Draws a bar on stderr where that is a terminal, after two seconds; nothing elsewhere.
+Progress progress_bar(const std::string& what);
+
+// Prints "shardproof: MESSAGE" to stderr and gives the code back.
+int fail(const std::string& message, ExitCode code);
+
+// Each adds a command and sets `exit_code` when it runs.
+void add_signoff(CLI::App& program, int& exit_code);
+void add_run(CLI::App& program, int& exit_code);
+
+}  // namespace shardproof::cli

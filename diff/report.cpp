@@ -1,0 +1,233 @@
+#include "diff/report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+namespace shardproof {
+namespace {
+
+constexpr std::size_t kShown = 10;  // rows of a table of single differences
+
+// The comparisons of one kind of input, counted.
+struct Count {
+  std::size_t comparisons = 0, agree = 0, wrong = 0, not_judged = 0, numbers = 0;
+};
+
+Count count(const SignoffResult& result, InputKind kind) {
+  Count sum;
+  for (const Comparison& comparison : result.comparisons) {
+    if (comparison.kind != kind) continue;
+    ++sum.comparisons;
+    sum.numbers += comparison.compared;
+    const Outcome outcome = comparison.outcome();
+    sum.agree += outcome == Outcome::agrees ? 1U : 0U;
+    sum.wrong += outcome == Outcome::wrong ? 1U : 0U;
+    sum.not_judged += outcome == Outcome::not_judged ? 1U : 0U;
+  }
+  return sum;
+}
+
+// "replica 1 [0, 12, 3, 4]"
+std::string place(const Comparison& comparison) {
+  const Shape& shape = comparison.shape;
+  const std::size_t index = comparison.worst.index;
+  if (shape.n == 1 && shape.h == 1 && shape.w == 1) {
+    return fmt::format("replica {} channel {}", comparison.worst.replica, index);
+  }
+  return fmt::format("replica {} [{}, {}, {}, {}]", comparison.worst.replica,
+                     index / shape.example(), index / shape.plane() % shape.c,
+                     index / shape.w % shape.h, index % shape.w);
+}
+
+std::string name(const Comparison& comparison) {
+  return comparison.part.empty() ? comparison.node : comparison.node + ": " + comparison.part;
+}
+
+std::string row(const Comparison& comparison) {
+  const Difference& worst = comparison.worst;
+  return fmt::format(
+      "  {:<44} {:<9} {:>9.3g} {:>9.3g}  {}\n{:>6}got {:.9g}, exact {:.9g}, bound {:.3g}\n",
+      name(comparison), to_string(comparison.kind), worst.ratio, worst.ulps(), place(comparison),
+      "", worst.got, worst.expected, worst.bound);
+}
+
+std::string table_head() {
+  return fmt::format("  {:<44} {:<9} {:>9} {:>9}  {}\n", "node", "input", "err/bound", "ulps",
+                     "where");
+}
+
+// Comparisons that some number differed in, nearest to (or furthest beyond) their bound first; each
+// node and part once.
+std::vector<const Comparison*> nearest(const SignoffResult& result) {
+  std::vector<const Comparison*> sorted;
+  for (const Comparison& comparison : result.comparisons) {
+    if (comparison.worst.ratio > 0 && comparison.outcome() == Outcome::agrees) {
+      sorted.push_back(&comparison);
+    }
+  }
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Comparison* a, const Comparison* b) {
+    return a->worst.ratio > b->worst.ratio;
+  });
+  std::set<std::string> seen;
+  std::erase_if(sorted,
+                [&](const Comparison* c) { return !seen.insert(c->part + c->node).second; });
+  return sorted;
+}
+
+}  // namespace
+
+std::string to_string(SignoffResult::Verdict verdict) {
+  switch (verdict) {
+    case SignoffResult::Verdict::agrees:
+      return "agrees";
+    case SignoffResult::Verdict::disagrees:
+      return "disagrees";
+    case SignoffResult::Verdict::none:
+      return "no verdict";
+  }
+  return "";
+}
+
+std::string to_text(const SignoffReport& report) {
+  const SignoffResult& result = report.result;
+  std::string text =
+      fmt::format("{}: {} at {}x{}, {} replicas of {} images, {} classes, seed {}\ndevice: {}\n\n",
+                  to_string(result.verdict()), report.net, report.size, report.size,
+                  report.replicas, report.batch, report.classes, report.seed, report.device);
+  if (!result.failure.empty()) text += "a launch failed: " + result.failure + "\n\n";
+
+  std::vector<const Comparison*> wrong;
+  for (const Comparison& comparison : result.comparisons) {
+    if (comparison.outcome() == Outcome::wrong) wrong.push_back(&comparison);
+  }
+  if (!wrong.empty()) {
+    text += fmt::format("wrong: {} comparisons, in the order of the graph\n", wrong.size());
+    text += table_head();
+    for (std::size_t i = 0; i < std::min(kShown, wrong.size()); ++i) text += row(*wrong[i]);
+    if (wrong.size() > kShown) {
+      text += fmt::format("  and {} more, all in the JSON\n", wrong.size() - kShown);
+    }
+    text += "\n";
+  }
+  if (!result.unjudged.empty()) {
+    text += "judged by no kind of input:\n";
+    for (const std::string& node : result.unjudged) text += "  " + node + "\n";
+    text += "\n";
+  }
+
+  text += fmt::format("{:<12} {:>12} {:>8} {:>8} {:>11} {:>16}\n", "input", "comparisons", "agree",
+                      "wrong", "not judged", "numbers");
+  for (const InputKind kind : {InputKind::natural, InputKind::lattice, InputKind::dithered}) {
+    const Count sum = count(result, kind);
+    text += fmt::format("{:<12} {:>12} {:>8} {:>8} {:>11} {:>16}\n", to_string(kind),
+                        sum.comparisons, sum.agree, sum.wrong, sum.not_judged, sum.numbers);
+  }
+  text += fmt::format("suspicions: {}, {} dropped after {} fresh draws\n", result.suspicions,
+                      result.suspicions_dropped, result.fresh_draws);
+  if (!result.logits.empty()) {
+    text += fmt::format(
+        "logits: largest end-to-end error {:.3g}, largest logit {:.3g} (not part of the verdict)\n",
+        report.logits_error, report.logits_largest);
+  }
+  text += "\nnearest to their bounds\n" + table_head();
+  const std::vector<const Comparison*> closest = nearest(result);
+  for (std::size_t i = 0; i < std::min(kShown, closest.size()); ++i) text += row(*closest[i]);
+  text += fmt::format("\ntook {:.1f} s\n", report.seconds);
+  return text;
+}
+
+nlohmann::json to_json(const SignoffReport& report) {
+  using nlohmann::json;
+  const SignoffResult& result = report.result;
+  json comparisons = json::array();
+  for (const Comparison& comparison : result.comparisons) {
+    const Difference& worst = comparison.worst;
+    json entry{{"node", comparison.node},
+               {"part", comparison.part},
+               {"input", to_string(comparison.kind)},
+               {"outcome", to_string(comparison.outcome())},
+               {"compared", comparison.compared},
+               {"wrong", comparison.wrong},
+               {"not_judged", comparison.not_judged},
+               {"shape",
+                {comparison.shape.n, comparison.shape.c, comparison.shape.h, comparison.shape.w}}};
+    if (worst.ratio > 0) {
+      entry["worst"] = {{"replica", worst.replica},
+                        {"index", worst.index},
+                        {"got", fmt::format("{:a}", worst.got)},
+                        {"exact", fmt::format("{:a}", worst.expected)},
+                        {"bound", fmt::format("{:a}", worst.bound)},
+                        {"ratio", fmt::format("{:.6g}", worst.ratio)},
+                        {"ulps", fmt::format("{:.6g}", worst.ulps())}};
+    }
+    comparisons.push_back(std::move(entry));
+  }
+  json counts;
+  for (const InputKind kind : {InputKind::natural, InputKind::lattice, InputKind::dithered}) {
+    const Count sum = count(result, kind);
+    counts[to_string(kind)] = {{"comparisons", sum.comparisons},
+                               {"agree", sum.agree},
+                               {"wrong", sum.wrong},
+                               {"not_judged", sum.not_judged},
+                               {"numbers", sum.numbers}};
+  }
+  json document{{"schema", "shardproof/signoff/1"},
+                {"version", report.version},
+                {"verdict", to_string(result.verdict())},
+                {"net", report.net},
+                {"size", report.size},
+                {"classes", report.classes},
+                {"replicas", report.replicas},
+                {"batch", report.batch},
+                {"epsilon", fmt::format("{:a}", report.epsilon)},
+                {"seed", report.seed},
+                {"device", report.device},
+                {"failure", result.failure},
+                {"counts", std::move(counts)},
+                {"suspicions", result.suspicions},
+                {"suspicions_dropped", result.suspicions_dropped},
+                {"fresh_draws", result.fresh_draws},
+                {"unjudged", result.unjudged},
+                {"comparisons", std::move(comparisons)},
+                {"seconds", report.seconds}};
+  if (!result.logits.empty()) {
+    document["logits"] = {{"largest_error", report.logits_error},
+                          {"largest", report.logits_largest}};
+  }
+  return document;
+}
+
+Result<std::monostate> write_whole_file(const std::string& path, const std::string& text) {
+  const std::string temporary = path + "." + std::to_string(getpid()) + ".part";
+  {
+    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+    file << text;
+    file.flush();
+    if (!file) {
+      const std::string reason = std::strerror(errno);
+      std::error_code ignored;
+      std::filesystem::remove(temporary, ignored);
+      return Error{path + ": cannot be written: " + reason};
+    }
+  }
+  std::error_code error;
+  std::filesystem::rename(temporary, path, error);
+  if (error) {
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
+    return Error{path + ": cannot be written: " + error.message()};
+  }
+  return std::monostate{};
+}
+
+}  // namespace shardproof
