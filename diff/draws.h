@@ -8,7 +8,7 @@
 
 #include "device/engine/contract.h"
 #include "diff/unit.h"
-#include "reference/graph/denote.h"
+#include "reference/graph/tensor.h"
 
 namespace shardproof {
 

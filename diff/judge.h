@@ -12,7 +12,7 @@
 #include "diff/bounds.h"
 #include "diff/verdict.h"
 #include "reference/graph/channel_sums.h"
-#include "reference/graph/denote.h"
+#include "reference/graph/tensor.h"
 #include "reference/graph/graph.h"
 #include "reference/graph/products.h"
 

@@ -10,7 +10,7 @@
 
 #include "device/engine/device.h"
 #include "diff/verdict.h"
-#include "reference/graph/denote.h"
+#include "reference/graph/tensor.h"
 #include "reference/graph/graph.h"
 
 namespace shardproof {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/engine/device.h"
-#include "reference/graph/denote.h"
+#include "reference/graph/tensor.h"
 #include "reference/graph/graph.h"
 
 namespace shardproof {

@@ -10,10 +10,6 @@
 
 namespace shardproof {
 
-// One tensor a replica. Every replica has the same N (spec §2).
-template <class T>
-using Family = std::vector<Tensor<T>>;
-
 // The values of the nodes `wanted`, in their order, when input node i is fed inputs[i]; all input
 // families have the same R and N. Statistics have shape {1, C, 1, 1} on every replica. Values are
 // dropped after their last reader.

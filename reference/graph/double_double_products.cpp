@@ -51,16 +51,17 @@ struct Slicing {
 
 // The nearest multiple of l to x, for |x| ≤ 2^51·l; `rounder` is 1.5·2^52·l.
 template <class T>
-T nearest_multiple(T x, T rounder) {
+T nearest_multiple(const T& x, const T& rounder) {
   return (x + rounder) - rounder;
 }
 constexpr double rounder_of_one = 0x1.8p52;
 
 template <class T>
-void two_sum(T a, T b, T& sum, T& error) {
-  sum = a + b;
-  const T b_part = sum - a;
-  error = (a - (sum - b_part)) + (b - b_part);
+void two_sum(const T& a, const T& b, T& sum, T& error) {  // sum may be a, error may be b
+  const T s = a + b;
+  const T b_part = s - a;
+  error = (a - (s - b_part)) + (b - b_part);
+  sum = s;
 }
 
 // A sum in three float64 parts: high takes each addend, low what high rounds off, lowest what low
@@ -69,7 +70,7 @@ template <class T>
 struct TripleSum {
   T high{}, low{}, lowest{};
 
-  void add(T x) {
+  void add(const T& x) {
     T error, error_of_low;
     two_sum(high, x, high, error);
     two_sum(low, error, low, error_of_low);
@@ -86,7 +87,7 @@ struct TripleSum {
 // w·x for a float32 number w, in addends: w·x.high exactly, from halves of x.high that keep the
 // products within 53 bits, and w·x.low rounded, an error of 2^-106 of the term.
 template <class T>
-void add_term(TripleSum<T>& sum, T w, T high, T low) {
+void add_term(TripleSum<T>& sum, const T& w, const T& high, const T& low) {
   const T scaled = high * (0x1p27 + 1);  // Veltkamp's splitting: 26 bits and 26
   const T upper = scaled - (scaled - high);
   sum.add(w * upper);

@@ -46,4 +46,8 @@ struct Tensor {
   }
 };
 
+// One tensor a replica. Every replica has the same N (spec §2).
+template <class T>
+using Family = std::vector<Tensor<T>>;
+
 }  // namespace shardproof

@@ -25,8 +25,9 @@ TEST_CASE("a 3x3 convolution is a cross-correlation with zeros around the image"
   const Weights weights{{"w", tensor({1, 1, 3, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9})},
                         {"b", tensor({1, 1, 1, 1}, {100})}};
   const auto y = run<float>(graph, weights, tensor({1, 1, 2, 3}, {1, 2, 3, 4, 5, 6}));
-  // Top left: 5·1 + 6·2 + 8·4 + 9·5 = 94.
-  CHECK(y.values == std::vector<float>{194, 254, 186, 206, 254, 161 + 7});
+  // Top left: 5·1 + 6·2 + 8·4 + 9·5 = 94. Top middle: Σ (3 + i)·x_i = 154. Top right: 4·2 + 5·3 +
+  // 7·5 + 8·6 = 106. Below: 2·1 + 3·2 + 5·4 + 6·5, Σ x_i², 1·2 + 2·3 + 4·5 + 5·6.
+  CHECK(y.values == std::vector<float>{194, 254, 206, 158, 191, 158});
 }
 
 TEST_CASE("XLA SAME padding at stride 2 has the shape of symmetric padding and other numbers") {
@@ -37,8 +38,8 @@ TEST_CASE("XLA SAME padding at stride 2 has the shape of symmetric padding and o
   same.depthwise(same.input("x", {1, 1, 4, 4}), {"w", 3, 2, 0, 1});
   Graph symmetric;
   symmetric.depthwise(symmetric.input("x", {1, 1, 4, 4}), {"w", 3, 2, 1, 1});
-  CHECK(run<float>(same, weights, x).values == std::vector<float>{54, 45, 78 - 0, 54});
-  CHECK(run<float>(symmetric, weights, x).values == std::vector<float>{14, 30, 57 - 0, 99});
+  CHECK(run<float>(same, weights, x).values == std::vector<float>{54, 45, 72, 54});
+  CHECK(run<float>(symmetric, weights, x).values == std::vector<float>{14, 30, 57, 99});
 }
 
 TEST_CASE("dense is x times W plus b with W stored [in, out]") {
