@@ -1,5 +1,7 @@
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <random>
@@ -50,8 +52,12 @@ class OnDevice {
   float* pointer_;
 };
 
-std::string bits(const std::vector<float>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+using Bits = std::vector<std::uint32_t>;
+
+Bits bits(const std::vector<float>& values) {
+  Bits result;
+  for (float value : values) result.push_back(std::bit_cast<std::uint32_t>(value));
+  return result;
 }
 
 struct Planes {
@@ -342,7 +348,7 @@ TEST_CASE("products do not depend on the number of workers, and cross every tile
   const std::size_t batch = 129, in = 515, out = 513;
   const std::vector<float> x = random_numbers(batch * in, 15);
   const std::vector<float> weight = random_numbers(in * out, 16);
-  std::string first;
+  Bits first;
   for (int workers : {1, 2, 5}) {
     const auto device = make_host_device(1, 0, workers);
     const OnDevice left(*device, x), right(*device, weight), y(*device, batch * out);
@@ -441,15 +447,18 @@ TEST_CASE("fifty schedules and any number of workers give the same bits") {
   const std::vector<float> y = random_numbers(long_rows.count(), 21);
   const auto run = [&](std::uint64_t seed, int workers) {
     const auto device = make_host_device(1, seed, workers);
-    std::string all;
+    Bits all;
     for (const auto& [values, planes] : {std::pair{&x, &shape}, std::pair{&y, &long_rows}}) {
       const std::vector<float> mean = mean_on(*device, *values, *planes);
       const std::vector<float> other(planes->channels, 0.25f);
-      all += bits(mean) + bits(variance_on(*device, *values, mean, other, *planes));
+      for (const auto& part :
+           {bits(mean), bits(variance_on(*device, *values, mean, other, *planes))}) {
+        all.insert(all.end(), part.begin(), part.end());
+      }
     }
     return all;
   };
-  const std::string expected = run(0, 1);
+  const Bits expected = run(0, 1);
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     REQUIRE(run(seed, static_cast<int>(seed % 3) + 1) == expected);
   }

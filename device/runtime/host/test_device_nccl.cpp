@@ -1,5 +1,7 @@
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 #include <random>
 #include <set>
@@ -69,8 +71,12 @@ T reduced(std::vector<T> operands, ncclDataType_t type, ncclRedOp_t operation) {
   return values[0][0];
 }
 
-std::string bits(const std::vector<float>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+using Bits = std::vector<std::uint32_t>;
+
+Bits bits(const std::vector<float>& values) {
+  Bits result;
+  for (float value : values) result.push_back(std::bit_cast<std::uint32_t>(value));
+  return result;
 }
 
 }  // namespace
@@ -96,7 +102,7 @@ TEST_CASE("an all-reduce gives every rank the same bits, near the exact sum") {
 TEST_CASE("the seed and the number of the call choose the order of a reduction") {
   CHECK(reduction_order(0, 5) == ReductionOrder::by_rank);
   std::set<ReductionOrder> orders;
-  std::set<std::string> results;
+  std::set<Bits> results;
   for (std::uint64_t seed = 0; seed <= 30; ++seed) {
     orders.insert(reduction_order(seed, 0));
     Ranks ranks(7, seed), again(7, seed);
