@@ -85,7 +85,6 @@ class Clique {
     }
     const std::string disagreement = find_disagreement(calls);
     if (disagreement.empty()) perform(calls);
-    ++calls_made_;
     for (Outcome* each : outcomes) {
       each->message = disagreement;
       each->result = disagreement.empty() ? ncclSuccess : ncclInvalidArgument;
@@ -119,15 +118,13 @@ class Clique {
     switch (first.kind) {
       case Kind::all_reduce:
       case Kind::broadcast:
-        result =
-            first.kind == Kind::broadcast
-                ? copy(calls[static_cast<std::size_t>(first.root)].send, part)
-                : reduce(sent, first.count, first.type, first.operation, first.seed, calls_made_);
+        result = first.kind == Kind::broadcast
+                     ? copy(calls[static_cast<std::size_t>(first.root)].send, part)
+                     : reduce(sent, first.count, first.type, first.operation, first.seed);
         for (const Call& call : calls) give(result.data(), part, call);
         break;
       case Kind::reduce_scatter:
-        result = reduce(sent, first.count * calls.size(), first.type, first.operation, first.seed,
-                        calls_made_);
+        result = reduce(sent, first.count * calls.size(), first.type, first.operation, first.seed);
         for (std::size_t rank = 0; rank < calls.size(); ++rank) {
           give(result.data() + rank * part, part, calls[rank]);
         }
@@ -156,7 +153,6 @@ class Clique {
   std::condition_variable call_done_;
   std::vector<bool> joined_;
   std::vector<std::deque<std::pair<Call, Outcome*>>> waiting_;  // one queue a rank
-  std::uint64_t calls_made_ = 0;
 };
 
 // A clique whose ranks join one by one. Lives until the last has.

@@ -4,7 +4,7 @@
 // call returns when all ranks have made it.
 //
 // The order in which a reduction adds the ranks is drawn from the seed of rank 0's stream and the
-// number of the call: by rank, a ring (each chunk starts at another rank), a tree, or a random
+// number of elements: by rank, a ring (each chunk starts at another rank), a tree, or a random
 // order of ranks. All ranks receive the same bits. 16-bit formats are rounded after every step, and
 // ncclAvg multiplies by 1/R before it adds, as NCCL does.
 //

@@ -134,12 +134,12 @@ T combine_as_tree(std::vector<T>& values, ncclRedOp_t operation) {
 
 template <class T>
 std::vector<char> reduce_as(const std::vector<const void*>& ranks, std::size_t count,
-                            ncclRedOp_t operation, std::uint64_t seed, std::uint64_t call) {
-  const ReductionOrder kind = reduction_order(seed, call);
+                            ncclRedOp_t operation, std::uint64_t seed) {
+  const ReductionOrder kind = reduction_order(seed, count);
   std::vector<std::size_t> order(ranks.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   if (kind == ReductionOrder::permuted || kind == ReductionOrder::tree) {
-    std::mt19937_64 random(seed * 0x9E3779B97F4A7C15u + call);
+    std::mt19937_64 random(seed * 0x9E3779B97F4A7C15u + count);
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
   }
   const std::size_t chunk = std::max<std::size_t>(1, (count + ranks.size() - 1) / ranks.size());
@@ -194,9 +194,9 @@ Result for_type(ncclDataType_t type, With with) {
 
 }  // namespace
 
-ReductionOrder reduction_order(std::uint64_t seed, std::uint64_t call) {
+ReductionOrder reduction_order(std::uint64_t seed, std::uint64_t count) {
   if (seed == 0) return ReductionOrder::by_rank;
-  std::mt19937_64 random(seed + call * 0x9E3779B97F4A7C15u);
+  std::mt19937_64 random(seed + count * 0x9E3779B97F4A7C15u);
   return static_cast<ReductionOrder>(random() % 4);
 }
 
@@ -205,10 +205,9 @@ std::size_t size_of(ncclDataType_t type) {
 }
 
 std::vector<char> reduce(const std::vector<const void*>& ranks, std::size_t count,
-                         ncclDataType_t type, ncclRedOp_t operation, std::uint64_t seed,
-                         std::uint64_t call) {
+                         ncclDataType_t type, ncclRedOp_t operation, std::uint64_t seed) {
   return for_type<std::vector<char>>(type, [&](auto element) {
-    return reduce_as<decltype(element)>(ranks, count, operation, seed, call);
+    return reduce_as<decltype(element)>(ranks, count, operation, seed);
   });
 }
 

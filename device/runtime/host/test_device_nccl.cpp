@@ -99,7 +99,7 @@ TEST_CASE("an all-reduce gives every rank the same bits, near the exact sum") {
   }
 }
 
-TEST_CASE("the seed and the number of the call choose the order of a reduction") {
+TEST_CASE("the seed and the number of elements choose the order of a reduction") {
   CHECK(reduction_order(0, 5) == ReductionOrder::by_rank);
   std::set<ReductionOrder> orders;
   std::set<Bits> results;
