@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "reference/graph/channel_sums.h"
+#include "reference/graph/parallel.h"
 #include "reference/numbers/random.h"
 
 namespace shardproof {
@@ -93,7 +94,7 @@ void one_hot_operand(Tensor<float>& x, std::size_t kernel, bool depthwise, bool 
 }
 
 Probe product_probe(Graph graph, std::size_t replicas, std::size_t batch, ProductDraw draw,
-                    Random random) {
+                    unsigned threads, Random random) {
   Probe probe;
   probe.inputs.push_back(empty_family(graph, graph.inputs()[0], replicas, batch));
   const Node& node = graph.node(graph.output());
@@ -117,10 +118,10 @@ Probe product_probe(Graph graph, std::size_t replicas, std::size_t batch, Produc
   // Σ|t| ≤ 2^23 quanta
   const auto bound =
       static_cast<std::int64_t>(std::min(1023.0, std::sqrt(0x1p23 / static_cast<double>(terms))));
-  const auto small = [&] { return static_cast<double>(random.integer(-bound, bound)); };
+  const auto small = [&](Random& from) { return static_cast<double>(from.integer(-bound, bound)); };
   switch (draw) {
     case ProductDraw::small_integers:
-      fill(weight.values, weight_exponent, small);
+      fill(weight.values, weight_exponent, [&] { return small(random); });
       break;
     case ProductDraw::one_hot_operands:
       for (float& value : weight.values) value = full_width(random, weight_exponent);
@@ -135,25 +136,28 @@ Probe product_probe(Graph graph, std::size_t replicas, std::size_t batch, Produc
       fill(weight.values, weight_exponent, [&] { return odd_integer(random, 13); });
       break;
   }
-  for (Tensor<float>& x : probe.inputs[0]) {
+  const std::uint64_t operand_seed = random.next();
+  parallel_for(threads, replicas, [&](std::size_t r) {
+    Random own(operand_seed, "replica", r);
+    std::vector<float>& x = probe.inputs[0][r].values;
     switch (draw) {
       case ProductDraw::small_integers:
-        fill(x.values, operand_exponent, small);
+        fill(x, operand_exponent, [&] { return small(own); });
         break;
       case ProductDraw::one_hot_operands:
-        one_hot_operand(x, kernel, depthwise != nullptr, dense != nullptr, random);
+        one_hot_operand(probe.inputs[0][r], kernel, depthwise != nullptr, dense != nullptr, own);
         break;
       case ProductDraw::one_hot_weights:
-        for (float& value : x.values) value = full_width(random, operand_exponent);
+        for (float& value : x) value = full_width(own, operand_exponent);
         break;
       case ProductDraw::wide_operands:
-        fill(x.values, operand_exponent, [&] { return odd_integer(random, 13); });
+        fill(x, operand_exponent, [&] { return odd_integer(own, 13); });
         break;
       case ProductDraw::wide_weights:
-        fill(x.values, operand_exponent, [&] { return trit(random); });
+        fill(x, operand_exponent, [&] { return trit(own); });
         break;
     }
-  }
+  });
   const std::string* bias = dense != nullptr         ? &dense->bias
                             : convolution != nullptr ? &convolution->bias
                                                      : nullptr;
@@ -177,7 +181,7 @@ std::vector<std::int64_t> deviations(std::size_t count, std::int64_t variance, R
   const double half_width = std::sqrt(1.5 * static_cast<double>(variance));
   std::int64_t sum = 0;
   for (std::int64_t& value : d) {
-    value = std::llround(random.triangular(half_width));
+    value = static_cast<std::int64_t>(std::nearbyint(random.triangular(half_width)));
     sum += value;
   }
   while (sum != 0) {
@@ -249,7 +253,7 @@ ChannelPlan plan_channel(std::size_t replicas, std::size_t count, std::int64_t v
 }
 
 Probe site_probe(const Graph& graph, const Unit& unit, std::size_t replicas, std::size_t batch,
-                 SiteDraw draw, Random random) {
+                 SiteDraw draw, unsigned threads, Random random) {
   const Shape in = graph.node(unit.operands[0]).shape;
   const std::size_t count = batch * in.plane();
   const int exponent =
@@ -275,36 +279,36 @@ Probe site_probe(const Graph& graph, const Unit& unit, std::size_t replicas, std
   const int largest = std::clamp(
       static_cast<int>(std::floor(std::log2(0x1p22 / static_cast<double>(count)) / 2)), 2, 5);
   const double quantum = std::ldexp(1.0, exponent);
-  std::vector<std::size_t> places(count);
-  for (std::size_t c = 0; c < in.c; ++c) {
-    const std::int64_t argument = std::int64_t{1} << (2 * random.integer(2, largest));
+  const std::uint64_t channel_seed = random.next();
+  parallel_for(threads, in.c, [&](std::size_t c) {
+    Random own(channel_seed, "channel", c);
+    const std::int64_t argument = std::int64_t{1} << (2 * own.integer(2, largest));
     const std::int64_t variance = argument - epsilon;
-    const ChannelPlan plan = plan_channel(replicas, count, variance, random);
+    const ChannelPlan plan = plan_channel(replicas, count, variance, own);
     for (std::size_t r = 0; r < replicas; ++r) {
       Tensor<float>& x = probe.inputs[0][r];
       const auto number = [&](std::size_t i) -> float& {
         return x.values[(i / in.plane() * in.c + c) * in.plane() + i % in.plane()];
       };
       if (draw == SiteDraw::wide) {
-        std::iota(places.begin(), places.end(), std::size_t{0});
-        random.shuffle(std::span(places));
         // One pair ±d of 12 bits, d² + d² within 2^24; or a few numbers of one sign.
-        const double d = 2049 + 2 * static_cast<double>(random.below(423));
+        const double d = 2049 + 2 * static_cast<double>(own.below(423));
         const bool pair = c % 2 == 0 && count > 1;
-        const double sign = random.sign();
+        const double sign = own.sign();
+        const std::size_t first = own.below(count);
         for (std::size_t i = 0; i < std::min<std::size_t>(pair ? 2 : 3, count); ++i) {
-          const double value = pair ? (i == 0 ? d : -d) : sign * std::abs(odd_integer(random, 12));
-          number(places[i]) = static_cast<float>(value * quantum);
+          const double value = pair ? (i == 0 ? d : -d) : sign * std::abs(odd_integer(own, 12));
+          number((first + i * (1 + count / 3)) % count) = static_cast<float>(value * quantum);
         }
         continue;
       }
-      const std::vector<std::int64_t> d = deviations(count, plan.variances[r], random);
+      const std::vector<std::int64_t> d = deviations(count, plan.variances[r], own);
       for (std::size_t i = 0; i < count; ++i) {
         number(i) =
             static_cast<float>(static_cast<double>(plan.mean + plan.offsets[r] + d[i]) * quantum);
       }
     }
-  }
+  });
   return probe;
 }
 
@@ -368,28 +372,31 @@ void dither_and_permute(std::span<float> numbers, double mean, double deviation,
   random.shuffle(numbers);
 }
 
-void dither_channels(Tensor<float>& x, std::size_t lanes, Random& random) {
-  const std::vector<ChannelSums> sums = channel_sums(x, 1);
+void dither_channels(Tensor<float>& x, std::size_t lanes, unsigned threads, Random& random) {
+  const std::vector<ChannelSums> sums = channel_sums(x, threads);
   const std::size_t plane = x.shape.plane();
-  std::vector<float> numbers(x.shape.n * plane);
-  for (std::size_t c = 0; c < x.shape.c; ++c) {
+  const std::uint64_t seed = random.next();
+  parallel_for(threads, x.shape.c, [&](std::size_t c) {
+    Random own(seed, "channel", c);
+    std::vector<float> numbers(x.shape.n * plane);
+    const auto place = [&](std::size_t n) {
+      return x.values.begin() + static_cast<std::ptrdiff_t>(x.index(n, c, 0, 0));
+    };
     for (std::size_t n = 0; n < x.shape.n; ++n) {
-      std::copy_n(x.values.begin() + static_cast<std::ptrdiff_t>(x.index(n, c, 0, 0)), plane,
-                  numbers.begin() + static_cast<std::ptrdiff_t>(n * plane));
+      std::copy_n(place(n), plane, numbers.begin() + static_cast<std::ptrdiff_t>(n * plane));
     }
     dither_and_permute(numbers, sums[c].mean.value,
-                       std::sqrt(std::max(sums[c].variance.value, 0.0)), lanes, random);
+                       std::sqrt(std::max(sums[c].variance.value, 0.0)), lanes, own);
     for (std::size_t n = 0; n < x.shape.n; ++n) {
-      std::copy_n(numbers.begin() + static_cast<std::ptrdiff_t>(n * plane), plane,
-                  x.values.begin() + static_cast<std::ptrdiff_t>(x.index(n, c, 0, 0)));
+      std::copy_n(numbers.begin() + static_cast<std::ptrdiff_t>(n * plane), plane, place(n));
     }
-  }
+  });
 }
 
-void dither_planes(Tensor<float>& x, std::size_t lanes, Random& random) {
+void dither_planes(Tensor<float>& x, std::size_t lanes, unsigned threads, Random& random) {
   // A plane is a channel of a batch of one.
   Tensor<float> planes({1, x.shape.n * x.shape.c, x.shape.h, x.shape.w}, std::move(x.values));
-  dither_channels(planes, lanes, random);
+  dither_channels(planes, lanes, threads, random);
   x.values = std::move(planes.values);
 }
 
@@ -435,14 +442,14 @@ std::size_t lattice_draws(const Unit& unit) {
 }
 
 Probe lattice_probe(const Graph& graph, const Unit& unit, std::size_t replicas, std::size_t batch,
-                    std::size_t draw, std::uint64_t seed) {
+                    std::size_t draw, std::uint64_t seed, unsigned threads) {
   Random random(seed, unit.signature, draw);
   switch (unit.kind) {
     case Unit::Kind::product:
-      return product_probe(lifted(graph, unit), replicas, batch, static_cast<ProductDraw>(draw),
-                           random);
+      return product_probe(lifted(graph, unit), replicas, draw == 0 ? batch : 1,
+                           static_cast<ProductDraw>(draw), threads, random);
     case Unit::Kind::site:
-      return site_probe(graph, unit, replicas, batch, static_cast<SiteDraw>(draw), random);
+      return site_probe(graph, unit, replicas, batch, static_cast<SiteDraw>(draw), threads, random);
     case Unit::Kind::pool:
       return pool_probe(lifted(graph, unit), replicas, batch, static_cast<PoolDraw>(draw), random);
     case Unit::Kind::add:
@@ -453,7 +460,7 @@ Probe lattice_probe(const Graph& graph, const Unit& unit, std::size_t replicas, 
 
 Probe dithered_probe(const Graph& graph, const Unit& unit, const Weights& weights,
                      const std::vector<const Family<float>*>& operands, std::size_t lanes,
-                     std::uint64_t seed) {
+                     std::uint64_t seed, unsigned threads) {
   Random random(seed, graph.node(unit.end).name);
   Probe probe;
   probe.graph = lifted(graph, unit);
@@ -463,10 +470,10 @@ Probe dithered_probe(const Graph& graph, const Unit& unit, const Weights& weight
   }
   switch (unit.kind) {
     case Unit::Kind::site:
-      for (Tensor<float>& x : probe.inputs[0]) dither_channels(x, lanes, random);
+      for (Tensor<float>& x : probe.inputs[0]) dither_channels(x, lanes, threads, random);
       break;
     case Unit::Kind::pool:
-      for (Tensor<float>& x : probe.inputs[0]) dither_planes(x, lanes, random);
+      for (Tensor<float>& x : probe.inputs[0]) dither_planes(x, lanes, threads, random);
       break;
     case Unit::Kind::add:
       for (Family<float>& family : probe.inputs) {

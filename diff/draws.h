@@ -1,6 +1,7 @@
 // The inputs of agreement §3 for one unit of a network, each a function of a seed. Lattice inputs
 // are whole numbers of quanta chosen so that no sum rounds; dithered ones are the unit's own
 // operands with noise on every number and the reduced axis in random order.
+// The bytes do not depend on `threads`.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +28,15 @@ struct Probe {
 //   pool:    the same two without ε;   add: numbers of 24 bits at many magnitudes
 std::size_t lattice_draws(const Unit& unit);
 
-// Draw number `draw` of those, for `replicas` replicas of `batch` examples.
+// Draw number `draw` of those, for `replicas` replicas of `batch` examples; of a product, all but
+// the small integers have one example a replica.
 Probe lattice_probe(const Graph& graph, const Unit& unit, std::size_t replicas, std::size_t batch,
-                    std::size_t draw, std::uint64_t seed);
+                    std::size_t draw, std::uint64_t seed, unsigned threads);
 
 // The unit on `operands` (one family an operand) and `weights`, dithered. `lanes` is the contract's
 // for the unit's sums.
 Probe dithered_probe(const Graph& graph, const Unit& unit, const Weights& weights,
                      const std::vector<const Family<float>*>& operands, std::size_t lanes,
-                     std::uint64_t seed);
+                     std::uint64_t seed, unsigned threads);
 
 }  // namespace shardproof

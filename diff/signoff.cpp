@@ -65,8 +65,8 @@ class Signoff {
     if (!seen_.insert(unit.signature).second) return;
     const std::size_t batch = task_.images.at(0).shape.n;
     for (std::size_t draw = 0; draw < lattice_draws(unit); ++draw) {
-      const Probe probe =
-          lattice_probe(task_.graph, unit, task_.images.size(), batch, draw, task_.seed);
+      const Probe probe = lattice_probe(task_.graph, unit, task_.images.size(), batch, draw,
+                                        task_.seed, task_.threads);
       settle(unit, judge_run(device_, probe.graph, probe.weights, probe.inputs, InputKind::lattice,
                              task_.threads));
     }
@@ -83,7 +83,7 @@ class Signoff {
                                             task_.graph.node(unit.operands[0]).shape.plane())
                                   .lanes;
     const Probe probe = dithered_probe(task_.graph, unit, task_.weights, operands, lanes,
-                                       task_.seed + 1 + next_draw_++);
+                                       task_.seed + 1 + next_draw_++, task_.threads);
     return judge_run(device_, probe.graph, probe.weights, probe.inputs, InputKind::dithered,
                      task_.threads);
   }
