@@ -51,6 +51,54 @@ TEST_CASE("dense is x times W plus b with W stored [in, out]") {
   CHECK(y.values == std::vector<float>{121, 242, 363, 143, 286, 429});
 }
 
+TEST_CASE("global average pool is the mean over H times W, add the sum number by number") {
+  Graph graph;
+  const NodeId a = graph.input("a", {1, 2, 1, 3});
+  const NodeId sum = graph.add(a, graph.input("b", {1, 2, 1, 3}), "sum");
+  const NodeId wanted[] = {graph.global_average_pool(a, "gap"), sum};
+  const auto values = denote<float>(
+      graph, {},
+      {{tensor({1, 2, 1, 3}, {1, 2, 6, -3, 0, 9})}, {tensor({1, 2, 1, 3}, {1, 2, 3, 4, 5, 6})}},
+      wanted);
+  CHECK(values[0][0].values == std::vector<float>{3, 2});
+  CHECK(values[1][0].values == std::vector<float>{2, 4, 9, 1, 5, 15});
+}
+
+// Two examples of two channels: 1 3 and 5 7 in one, 0 0 and 0 8 in the other. Means 4 and 2,
+// variances 5 and 12; with ε = 4 the roots are 3 and 4.
+const Tensor<float> two_examples({2, 2, 1, 2}, {1, 3, 0, 0, 5, 7, 0, 8});
+const Weights site_weights{{"g", tensor({1, 2, 1, 1}, {6, -2})},
+                           {"bt", tensor({1, 2, 1, 1}, {10, 1})}};
+
+TEST_CASE("batch BN normalises each channel by its own mean and biased variance") {
+  Graph graph;
+  graph.bn_batch_site(graph.input("x", two_examples.shape), {"g", "bt", 4});
+  const auto y = run<Rational>(graph, site_weights, two_examples);
+  CHECK(y.values == std::vector<Rational>{4, 8, 2, 2, 12, 16, 2, -2});
+}
+
+TEST_CASE("each node of a sync-BN site has its value on two replicas") {
+  Graph graph;
+  graph.bn_sync_site(graph.input("x", two_examples.shape), {"g", "bt", 4});
+  const NodeId wanted[] = {1, 2, 3, 4, 5, 6};
+  const auto x = exact<Rational>(two_examples);
+  const auto values =
+      denote<Rational>(graph, site_weights, {{batch_shard(2, x, 0), batch_shard(2, x, 1)}}, wanted);
+  const auto check = [&](std::size_t node, std::vector<Rational> first,
+                         std::vector<Rational> second) {
+    CAPTURE(graph.node(node).name);
+    REQUIRE(values[node - 1].size() == 2);
+    CHECK(values[node - 1][0].values == first);
+    CHECK(values[node - 1][1].values == second);
+  };
+  check(1, {2, 0}, {6, 4});  // own means
+  check(2, {4, 2}, {4, 2});  // their mean
+  check(3, {1 + 4, 0 + 4}, {1 + 4, 16 + 4});
+  check(4, {5, 12}, {5, 12});
+  check(5, {4, 2, 5, 12}, {4, 2, 5, 12});
+  check(6, {4, 8, 2, 2}, {12, 16, 2, -2});
+}
+
 TEST_CASE("NaN passes relu and infinity stays where float32 has it") {
   Graph graph;
   graph.relu(graph.input("x", {1, 1, 1, 3}), "y");
@@ -65,6 +113,21 @@ TEST_CASE("a weight that is missing or misshapen is refused by name") {
   Graph graph;
   graph.dense(graph.input("x", {1, 2, 1, 1}), {"W", "b"}, 3);
   CHECK_THROWS_WITH(run<float>(graph, {}, tensor({1, 2, 1, 1}, {1, 2})), Catch::Contains("W"));
+}
+
+TEST_CASE("inputs of another shape, of another N, or on other replicas are refused") {
+  Graph graph;
+  graph.add(graph.input("a", {1, 1, 1, 2}), graph.input("b", {1, 1, 1, 2}), "sum");
+  const NodeId wanted = graph.output();
+  const auto fed = [&](const Family<float>& a, const Family<float>& b) {
+    return denote<float>(graph, {}, {a, b}, {&wanted, 1});
+  };
+  const Tensor<float> one({1, 1, 1, 2}), two({2, 1, 1, 2}), turned({1, 1, 2, 1});
+  CHECK_NOTHROW(fed({one, one}, {one, one}));
+  CHECK_THROWS_AS(fed({one}, {turned}), std::invalid_argument);
+  CHECK_THROWS_AS(fed({one}, {two}), std::invalid_argument);
+  CHECK_THROWS_AS(fed({one, two}, {one, two}), std::invalid_argument);
+  CHECK_THROWS_AS(fed({one, one}, {one}), std::invalid_argument);
 }
 
 // Numbers on which float64 sums err visibly: large, cancelling, and tiny ones together.
