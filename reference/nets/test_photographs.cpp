@@ -15,7 +15,6 @@ namespace shardproof {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Contains;
 
 const fs::path fixtures = fs::path(SHARDPROOF_SOURCE_DIR) / "fixtures";
 
@@ -37,10 +36,18 @@ Image image_of(const fs::path& path) {
   return *image;
 }
 
+// A function, since Catch's matchers take minutes to compile under sanitizers.
+void expect(const std::string& message, std::initializer_list<std::string_view> parts) {
+  for (const std::string_view part : parts) {
+    CAPTURE(message, part);
+    CHECK(message.find(part) != std::string::npos);
+  }
+}
+
 std::string error_of(const std::string& text) {
   const auto image = decode(text);
   REQUIRE_FALSE(image);
-  CHECK_THAT(image.error(), Contains("file: "));
+  CHECK(image.error().starts_with("file: "));
   CHECK(image.error().find('\n') == std::string::npos);
   return image.error();
 }
@@ -176,11 +183,11 @@ TEST_CASE("a batch that cannot be of different images is refused") {
     REQUIRE_FALSE(batch);
     return batch.error();
   };
-  CHECK_THAT(error({}, 2), Contains("no images"));
-  CHECK_THAT(error({cat, cat}, 1), Contains("2 images for 1 places"));
-  CHECK_THAT(error({cat, cat}, 2), Contains("gives the same picture as " + cat));
+  expect(error({}, 2), {"no images"});
+  expect(error({cat, cat}, 1), {"2 images for 1 places"});
+  expect(error({cat, cat}, 2), {"gives the same picture as " + cat});
   const std::string pixel = fixtures / "expected" / "crops" / "pixel.png";
-  CHECK_THAT(error({pixel}, 2), Contains("pixel.png: has too few different crops"));
+  expect(error({pixel}, 2), {"pixel.png: has too few different crops"});
   CHECK_FALSE(load_batch(std::vector{cat}, 1, 0, 1));
 }
 
@@ -189,16 +196,16 @@ TEST_CASE("a path that is no picture is named") {
   const auto error = [](const std::string& path) {
     const auto batch = load_batch(std::vector{path}, 1, 32, 1);
     REQUIRE_FALSE(batch);
-    CHECK_THAT(batch.error(), Contains(path));
+    expect(batch.error(), {path});
     return batch.error();
   };
-  CHECK_THAT(error(folder.path / "missing.png"), Contains("no such file"));
-  CHECK_THAT(error(folder.path), Contains("not a regular file"));
-  CHECK_THAT(error(folder.write("empty.png", "")), Contains("neither a PNG nor a JPEG"));
-  CHECK_THAT(error(folder.write("text.png", "not a picture")), Contains("neither"));
+  expect(error(folder.path / "missing.png"), {"no such file"});
+  expect(error(folder.path), {"not a regular file"});
+  expect(error(folder.write("empty.png", "")), {"neither a PNG nor a JPEG"});
+  expect(error(folder.write("text.png", "not a picture")), {"neither"});
   const std::string sparse = folder.write("sparse.png", "\x89PNG\r\n\x1A\n");
   fs::resize_file(sparse, std::uintmax_t{1} << 40U);
-  CHECK_THAT(error(sparse), Contains("above the limit of 67108864"));
+  expect(error(sparse), {"above the limit of 67108864"});
 }
 
 TEST_CASE("a truncated picture is refused at every length") {
@@ -215,12 +222,11 @@ TEST_CASE("a truncated picture is refused at every length") {
 }
 
 TEST_CASE("absurd sizes, scans and compressed bombs are refused before they cost") {
-  CHECK_THAT(error_of(png(60000, 60000, "")), Contains("60000x60000 pixels, above the limit"));
-  CHECK_THAT(error_of(png(0x7FFFFFFF, 1, "")), Contains("2147483647x1 pixels, above the limit"));
-  CHECK_THAT(error_of(png(0, 5, "")), Contains("its header is"));
-  CHECK_THAT(error_of(png(5, 5, "")), Contains("cannot be decoded"));
-  CHECK_THAT(error_of(png(5000, 5000, "\x78\x9C")),
-             Contains("more than a PNG of 59 bytes can hold"));
+  expect(error_of(png(60000, 60000, "")), {"60000x60000 pixels, above the limit"});
+  expect(error_of(png(0x7FFFFFFF, 1, "")), {"2147483647x1 pixels, above the limit"});
+  expect(error_of(png(0, 5, "")), {"its header is"});
+  expect(error_of(png(5, 5, "")), {"cannot be decoded"});
+  expect(error_of(png(5000, 5000, "\x78\x9C")), {"more than a PNG of 59 bytes can hold"});
 
   // The photograph with its first scan's header put in a thousand times over.
   std::string jpeg = text_of(image_path("rocket.jpg"));
@@ -230,15 +236,15 @@ TEST_CASE("absurd sizes, scans and compressed bombs are refused before they cost
   std::string headers;
   for (int i = 0; i < 5000; ++i) headers += header;
   jpeg.insert(scan, headers);
-  CHECK_THAT(error_of(jpeg), Contains("5001 scans of 640x427"));
+  expect(error_of(jpeg), {"5001 scans of 640x427"});
 
   // The first Huffman table with as many codes as 16 bytes can count.
   std::string tables = text_of(image_path("rocket.jpg"));
   const std::size_t table = tables.find("\xFF\xC4");
   REQUIRE(table != std::string::npos);
   tables.replace(table + 5, 16, 16, '\xFF');
-  CHECK_THAT(error_of(tables), Contains("Huffman"));
-  CHECK_THAT(error_of(text_of(image_path("rocket.jpg")).substr(0, 400)), Contains("JPEG"));
+  expect(error_of(tables), {"Huffman"});
+  expect(error_of(text_of(image_path("rocket.jpg")).substr(0, 400)), {"JPEG"});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <string_view>
 
 #include "reference/nets/safetensors.h"
 
@@ -16,7 +17,6 @@ namespace shardproof {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Contains;
 
 std::string file_text(const std::string& header, const std::string& data) {
   const std::uint64_t size = header.size();
@@ -34,10 +34,18 @@ Result<StoredTensors> parse(const std::string& text) {
   return parse_safetensors(std::as_bytes(std::span(text)), "file");
 }
 
+// A function, since Catch's matchers take minutes to compile under sanitizers.
+void expect(const std::string& message, std::initializer_list<std::string_view> parts) {
+  for (const std::string_view part : parts) {
+    CAPTURE(message, part);
+    CHECK(message.find(part) != std::string::npos);
+  }
+}
+
 std::string error_of(const std::string& text) {
   const auto parsed = parse(text);
   REQUIRE_FALSE(parsed);
-  CHECK_THAT(parsed.error(), Contains("file: "));
+  CHECK(parsed.error().starts_with("file: "));
   CHECK(parsed.error().find('\n') == std::string::npos);
   CHECK(parsed.error().size() < 400);
   return parsed.error();
@@ -137,7 +145,7 @@ TEST_CASE("writing says why it cannot and leaves nothing behind") {
   const Folder folder;
   const auto absent = write_safetensors(folder.path / "no" / "w", {});
   REQUIRE_FALSE(absent);
-  CHECK_THAT(absent.error(), Contains("no/w") && Contains("No such file"));
+  expect(absent.error(), {"no/w", "No such file"});
   fs::create_directory(folder.path / "taken");
   REQUIRE_FALSE(write_safetensors(folder.path / "taken", {}));
   CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 1);
@@ -149,10 +157,10 @@ TEST_CASE("paths that are no file are named") {
   const Folder folder;
   const auto missing = read_safetensors(folder.path / "missing");
   REQUIRE_FALSE(missing);
-  CHECK_THAT(missing.error(), Contains("missing: No such file"));
+  expect(missing.error(), {"missing: No such file"});
   const auto directory = read_safetensors(folder.path);
   REQUIRE_FALSE(directory);
-  CHECK_THAT(directory.error(), Contains("not a regular file"));
+  expect(directory.error(), {"not a regular file"});
   const fs::path pipe = folder.path / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   REQUIRE_FALSE(read_safetensors(pipe));
@@ -160,7 +168,7 @@ TEST_CASE("paths that are no file are named") {
   std::ofstream(empty).flush();
   const auto nothing = read_safetensors(empty);
   REQUIRE_FALSE(nothing);
-  CHECK_THAT(nothing.error(), Contains("has 0 bytes"));
+  expect(nothing.error(), {"has 0 bytes"});
 }
 
 TEST_CASE("a sparse file that claims more than the limits costs neither memory nor time") {
@@ -172,20 +180,20 @@ TEST_CASE("a sparse file that claims more than the limits costs neither memory n
   fs::resize_file(path, head.size() + data);
   const auto read = read_safetensors(path);
   REQUIRE_FALSE(read);
-  CHECK_THAT(read.error(), Contains("\"W\"") && Contains("above 268435456 numbers"));
+  expect(read.error(), {"\"W\"", "above 268435456 numbers"});
 }
 
 TEST_CASE("a header length past the end or above the format's limit is refused") {
-  CHECK_THAT(error_of(""), Contains("at least 8"));
-  CHECK_THAT(error_of("1234567"), Contains("has 7 bytes"));
+  expect(error_of(""), {"at least 8"});
+  expect(error_of("1234567"), {"has 7 bytes"});
   std::string text = file_text("{}", "");
   text[0] = 3;
-  CHECK_THAT(error_of(text), Contains("header of 3 bytes, but only 2 follow"));
+  expect(error_of(text), {"header of 3 bytes, but only 2 follow"});
   text[7] = '\x7F';
-  CHECK_THAT(error_of(text), Contains("allows 100,000,000"));
+  expect(error_of(text), {"allows 100,000,000"});
   std::string most(8, '\xFF');
-  CHECK_THAT(error_of(most), Contains("18446744073709551615"));
-  CHECK_THAT(error_of(std::string(8, '\0')), Contains("does not begin with {"));
+  expect(error_of(most), {"18446744073709551615"});
+  expect(error_of(std::string(8, '\0')), {"does not begin with {"});
 }
 
 TEST_CASE("a truncated file is refused at every length") {
@@ -197,26 +205,21 @@ TEST_CASE("a truncated file is refused at every length") {
     CAPTURE(size);
     CHECK_FALSE(parse(whole.substr(0, size)));
   }
-  CHECK_THAT(error_of(whole + "x"), Contains("end at byte 12 of the data, the file at 13"));
+  expect(error_of(whole + "x"), {"end at byte 12 of the data, the file at 13"});
 }
 
 TEST_CASE("ranges that overlap, leave a gap, run backwards or miss their size name the tensor") {
   const auto two = [](const std::string& a, const std::string& b, std::size_t data) {
     return header_error("{\"a\":" + a + ",\"b\":" + b + "}", data);
   };
-  CHECK_THAT(two(entry("[2]", 0, 8), entry("[2]", 4, 12), 12),
-             Contains("\"b\"") && Contains("inside the tensor before"));
-  CHECK_THAT(two(entry("[2]", 0, 8), entry("[2]", 0, 8), 8), Contains("inside the tensor before"));
-  CHECK_THAT(two(entry("[2]", 0, 8), entry("[1]", 12, 16), 16),
-             Contains("\"b\"") && Contains("gap"));
-  CHECK_THAT(two(entry("[1]", 4, 8), entry("[1]", 8, 12), 12),
-             Contains("\"a\"") && Contains("gap"));
-  CHECK_THAT(header_error("{\"a\":" + entry("[2]", 8, 0) + "}", 8),
-             Contains("\"a\"") && Contains("before they begin"));
-  CHECK_THAT(header_error("{\"a\":" + entry("[2]", 0, 8) + "}", 4),
-             Contains("\"a\"") && Contains("past the 4 bytes"));
-  CHECK_THAT(header_error("{\"a\":" + entry("[2]", 0, 4) + "}", 4),
-             Contains("\"a\"") && Contains("needs 8 bytes, data_offsets give 4"));
+  expect(two(entry("[2]", 0, 8), entry("[2]", 4, 12), 12), {"\"b\"", "inside the tensor before"});
+  expect(two(entry("[2]", 0, 8), entry("[2]", 0, 8), 8), {"inside the tensor before"});
+  expect(two(entry("[2]", 0, 8), entry("[1]", 12, 16), 16), {"\"b\"", "gap"});
+  expect(two(entry("[1]", 4, 8), entry("[1]", 8, 12), 12), {"\"a\"", "gap"});
+  expect(header_error("{\"a\":" + entry("[2]", 8, 0) + "}", 8), {"\"a\"", "before they begin"});
+  expect(header_error("{\"a\":" + entry("[2]", 0, 8) + "}", 4), {"\"a\"", "past the 4 bytes"});
+  expect(header_error("{\"a\":" + entry("[2]", 0, 4) + "}", 4),
+         {"\"a\"", "needs 8 bytes, data_offsets give 4"});
   CHECK(parse(file_text("{\"a\":" + entry("[1]", 4, 8) + ",\"b\":" + entry("[1]", 0, 4) + "}",
                         bytes_of<float>({1, 2}))));
 }
@@ -226,65 +229,62 @@ TEST_CASE("shapes that overflow are refused") {
   for (const std::string& shape : {"[" + big + "]", "[" + big + "," + big + "]", "[" + big + ",16]",
                                    std::string("[4294967296,4294967296,4294967296,4294967296]"),
                                    std::string("[18446744073709551615,2]")}) {
-    CHECK_THAT(header_error("{\"a\":" + entry(shape, 0, 4) + "}", 4),
-               Contains("\"a\"") && Contains("above 268435456 numbers"));
+    expect(header_error("{\"a\":" + entry(shape, 0, 4) + "}", 4),
+           {"\"a\"", "above 268435456 numbers"});
   }
-  CHECK_THAT(header_error("{\"a\":" + entry("[0," + big + "]", 0, 4) + "}", 4),
-             Contains("needs 0"));
-  CHECK_THAT(header_error("{\"a\":" + entry("[18446744073709551616]", 0, 4) + "}", 4),
-             Contains("\"a\"") && Contains("no 64-bit whole number"));
-  CHECK_THAT(header_error("{\"a\":" + entry("[1e999]", 0, 4) + "}", 4), Contains("not valid JSON"));
-  CHECK_THAT(header_error("{\"a\":" + entry("[1,1,1,1,1]", 0, 4) + "}", 4),
-             Contains("\"a\"") && Contains("more than 4"));
-  CHECK_THAT(header_error("{\"a\":" + entry("[-1]", 0, 4) + "}", 4), Contains("negative"));
-  CHECK_THAT(header_error("{\"a\":" + entry("[1.0]", 0, 4) + "}", 4), Contains("whole number"));
+  expect(header_error("{\"a\":" + entry("[0," + big + "]", 0, 4) + "}", 4), {"needs 0"});
+  expect(header_error("{\"a\":" + entry("[18446744073709551616]", 0, 4) + "}", 4),
+         {"\"a\"", "no 64-bit whole number"});
+  expect(header_error("{\"a\":" + entry("[1e999]", 0, 4) + "}", 4), {"not valid JSON"});
+  expect(header_error("{\"a\":" + entry("[1,1,1,1,1]", 0, 4) + "}", 4), {"\"a\"", "more than 4"});
+  expect(header_error("{\"a\":" + entry("[-1]", 0, 4) + "}", 4), {"negative"});
+  expect(header_error("{\"a\":" + entry("[1.0]", 0, 4) + "}", 4), {"whole number"});
 }
 
 TEST_CASE("a dtype that does not widen exactly names tensor and dtype") {
   for (const std::string dtype : {"F64", "I8", "BOOL", "F8_E4M3", ""}) {
-    CHECK_THAT(header_error("{\"a\":" + entry("[1]", 0, 4, dtype) + "}", 4),
-               Contains("tensor \"a\"") && Contains("\"" + dtype + "\"") && Contains("F32"));
+    expect(header_error("{\"a\":" + entry("[1]", 0, 4, dtype) + "}", 4),
+           {"tensor \"a\"", "\"" + dtype + "\"", "F32"});
   }
 }
 
 TEST_CASE("a header of another form is refused where it departs") {
-  CHECK_THAT(header_error("[]"), Contains("does not begin with {"));
-  CHECK_THAT(header_error(" {}"), Contains("does not begin with {"));
-  CHECK_THAT(header_error("{}{}"), Contains("not valid JSON"));
-  CHECK_THAT(header_error(std::string("{}\0x", 4)), Contains("not valid JSON at its byte 3"));
-  CHECK_THAT(header_error("{"), Contains("not valid JSON"));
-  CHECK_THAT(header_error("{\"a\xFF\":1}"), Contains("not valid JSON"));
-  CHECK_THAT(header_error("{\"a\":1}"), Contains("\"a\"") && Contains("a number"));
-  CHECK_THAT(header_error("{\"a\":null}"), Contains("\"a\"") && Contains("null"));
-  CHECK_THAT(header_error("{\"a\":[]}"), Contains("\"a\"") && Contains("a list"));
-  CHECK_THAT(header_error("{\"a\":{}}"), Contains("\"a\"") && Contains("no dtype"));
-  CHECK_THAT(header_error(R"({"a":{"dtype":"F32"}})"), Contains("no shape"));
-  CHECK_THAT(header_error(R"({"a":{"dtype":"F32","shape":[]}})"), Contains("data_offsets"));
-  CHECK_THAT(header_error(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0]}})"),
-             Contains("two numbers"));
-  CHECK_THAT(header_error(R"({"a":{"data_offsets":[0,0,0]}})"), Contains("more than 2"));
-  CHECK_THAT(header_error(R"({"a":{"dtype":true}})"), Contains("true or false in its dtype"));
-  CHECK_THAT(header_error(R"({"a":{"shape":{}}})"), Contains("an object in its shape"));
-  CHECK_THAT(header_error(R"({"a":{"shape":[[1]]}})"), Contains("a list in its shape"));
-  CHECK_THAT(header_error(R"({"a":{"size":[1]}})"), Contains("unknown field \"size\""));
-  CHECK_THAT(header_error(R"({"a":{"dtype":"F32","dtype":"F32"}})"), Contains("\"dtype\" stands"));
-  CHECK_THAT(header_error("{\"a\":" + entry("[1]", 0, 4) + ",\"a\":" + entry("[1]", 4, 8) + "}", 8),
-             Contains("\"a\"") && Contains("stands twice"));
-  CHECK_THAT(header_error(R"({"__metadata__":{"a":1}})"), Contains("__metadata__"));
-  CHECK_THAT(header_error(R"({"__metadata__":{"a":"b"},"__metadata__":{}})"), Contains("twice"));
+  expect(header_error("[]"), {"does not begin with {"});
+  expect(header_error(" {}"), {"does not begin with {"});
+  expect(header_error("{}{}"), {"not valid JSON"});
+  expect(header_error(std::string("{}\0x", 4)), {"not valid JSON at its byte 3"});
+  expect(header_error("{"), {"not valid JSON"});
+  expect(header_error("{\"a\xFF\":1}"), {"not valid JSON"});
+  expect(header_error("{\"a\":1}"), {"\"a\"", "a number"});
+  expect(header_error("{\"a\":null}"), {"\"a\"", "null"});
+  expect(header_error("{\"a\":[]}"), {"\"a\"", "a list"});
+  expect(header_error("{\"a\":{}}"), {"\"a\"", "no dtype"});
+  expect(header_error(R"({"a":{"dtype":"F32"}})"), {"no shape"});
+  expect(header_error(R"({"a":{"dtype":"F32","shape":[]}})"), {"data_offsets"});
+  expect(header_error(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0]}})"), {"two numbers"});
+  expect(header_error(R"({"a":{"data_offsets":[0,0,0]}})"), {"more than 2"});
+  expect(header_error(R"({"a":{"dtype":true}})"), {"true or false in its dtype"});
+  expect(header_error(R"({"a":{"shape":{}}})"), {"an object in its shape"});
+  expect(header_error(R"({"a":{"shape":[[1]]}})"), {"a list in its shape"});
+  expect(header_error(R"({"a":{"size":[1]}})"), {"unknown field \"size\""});
+  expect(header_error(R"({"a":{"dtype":"F32","dtype":"F32"}})"), {"\"dtype\" stands"});
+  expect(header_error("{\"a\":" + entry("[1]", 0, 4) + ",\"a\":" + entry("[1]", 4, 8) + "}", 8),
+         {"\"a\"", "stands twice"});
+  expect(header_error(R"({"__metadata__":{"a":1}})"), {"__metadata__"});
+  expect(header_error(R"({"__metadata__":{"a":"b"},"__metadata__":{}})"), {"twice"});
 }
 
 TEST_CASE("deep nesting, long names and many tensors stop early") {
-  CHECK_THAT(header_error("{\"a\":" + std::string(10'000'000, '[')), Contains("\"a\""));
+  expect(header_error("{\"a\":" + std::string(10'000'000, '[')), {"\"a\""});
   std::string nested;
   for (int i = 0; i < 1'000'000; ++i) nested += "{\"a\":";
-  CHECK_THAT(header_error(nested), Contains("unknown field \"a\""));
-  CHECK_THAT(header_error("{\"" + std::string(1'000'000, 'n') + "\":1}"), Contains("nnn…\""));
+  expect(header_error(nested), {"unknown field \"a\""});
+  expect(header_error("{\"" + std::string(1'000'000, 'n') + "\":1}"), {"nnn…\""});
   std::string many = "{";
   for (int i = 0; i <= 65536; ++i) {
     many += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":" + entry("[0]", 0, 0);
   }
-  CHECK_THAT(header_error(many + "}"), Contains("more than 65536 tensors"));
+  expect(header_error(many + "}"), {"more than 65536 tensors"});
 }
 
 TEST_CASE("a name is shown on one line and never cut inside a UTF-8 sequence") {
