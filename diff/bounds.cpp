@@ -37,7 +37,9 @@ int needed_quantum(double magnitude, int bits) {
   return (fraction == 0.5 ? exponent - 1 : exponent) - bits;
 }
 
-int significand_bits(Accumulate accumulate) { return -std::ilogb(unit_roundoff(accumulate)); }
+int significand_bits(Accumulate accumulate) {
+  return std::min(-std::ilogb(unit_roundoff(accumulate)), 24);
+}
 
 bool is_float32(double x) { return static_cast<double>(static_cast<float>(x)) == x; }
 
@@ -133,7 +135,7 @@ Allowance all_reduce_allowance(std::span<const float> terms, const Contract& con
     sum.magnitude += std::abs(static_cast<double>(t));
   }
   sum.total = std::abs(total);
-  if (!std::isfinite(sum.magnitude)) return {sum.magnitude, sum.magnitude};
+  if (may_overflow(sum.magnitude)) return kUnknownAllowance;
   const int bits = significand_bits(contract.accumulate);
   const auto on_quanta = [&](double magnitude, auto term) {
     const int quantum = needed_quantum(magnitude, bits);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <span>
 
 #include "device/engine/contract.h"
@@ -23,7 +24,15 @@ bool is_multiple(double x, int exponent);
 // accumulator of so many bits: the least e with magnitude ≤ 2^(bits + e).
 int needed_quantum(double magnitude, int bits);
 
+// Bits of significand in which an exact sum must fit: the accumulator's, and the 24 in which it is
+// stored.
 int significand_bits(Accumulate accumulate);
+
+// Whether float32 arithmetic that meets numbers of this magnitude may overflow: such outputs are
+// not judged (agreement §1).
+inline bool may_overflow(double magnitude) { return !(magnitude < 0x1p127); }
+inline constexpr Allowance kUnknownAllowance{std::numeric_limits<double>::infinity(),
+                                             std::numeric_limits<double>::infinity()};
 
 // Whether x is a float32 number, subnormals included.
 bool is_float32(double x);

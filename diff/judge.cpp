@@ -260,15 +260,16 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
             allowance.likely = allowance.any;
           }
           allowance = widen(allowance, (radius + operand_rate) * magnitude + flushed[channel]);
+          const double b = offset == nullptr ? 0 : static_cast<double>(offset[channel]);
           if (offset != nullptr) {
-            expected += static_cast<double>(offset[channel]);
-            const double b = static_cast<double>(offset[channel]);
+            expected += b;
             const bool sum_exact = exact && is_float32(expected) && is_float32(sum);
             if (!sum_exact) {
               allowance = widen(allowance, kU * (1 + kU) * (std::abs(expected) + allowance.any) +
                                                0x1p-53 * (std::abs(sum) + std::abs(b)));
             }
           }
+          if (may_overflow(magnitude + std::abs(b))) allowance = kUnknownAllowance;
           part.see(r, first + p, got[first + p], expected, allowance);
         }
       }
@@ -342,7 +343,9 @@ std::vector<Comparison> Judge::global_average_pool(NodeId node) {
         const bool exact = std::isfinite(magnitude) && are_multiples(plane, quantum);
         const Allowance error = exact ? Allowance{} : bound.at(std::abs(sum), magnitude, squares);
         const Allowance allowance =
-            mean_allowance(error, {count, std::abs(sum), magnitude, exact}, contract.mean);
+            may_overflow(magnitude)
+                ? kUnknownAllowance
+                : mean_allowance(error, {count, std::abs(sum), magnitude, exact}, contract.mean);
         const std::size_t index = n * x.shape.c + c;
         result.see(r, index, values_[node][r].values[index], sum / count,
                    widen(allowance,
@@ -383,6 +386,7 @@ const Judge::Site& Judge::site(NodeId x) {
           channel.mean_sum,
           {sums[c].count, exact ? std::abs(sums[c].sum.value) : total, sums[c].magnitude, exact},
           contract.mean);
+      if (may_overflow(sums[c].magnitude)) channel.mean = channel.mean_sum = kUnknownAllowance;
       site[r].push_back(channel);
     }
   }
@@ -411,7 +415,11 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
   const double m = sums.count;
   const double variance = std::max(sums.variance.value, 0.0) + sums.variance.radius;
   const double e = std::abs(between.value) + between.radius;
-  if (contract.statistics == StatisticsMethod::one_pass) {
+  const bool one_pass = contract.statistics == StatisticsMethod::one_pass;
+  if (may_overflow((one_pass ? sums.squares : sums.centred_squares) + e * e)) {
+    return kUnknownAllowance;
+  }
+  if (one_pass) {
     const SumBound bound = sum_bound(m, contract, kind_, Dither::permuted);
     const Allowance squares = bound.at(sums.squares, sums.squares, sums.squares * sums.squares);
     const double q = sums.squares / m;
@@ -425,14 +433,15 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
     return {level(squares.any, channel.mean.any), level(squares.any, channel.mean.likely)};
   }
   if (contract.statistics != StatisticsMethod::two_pass) {
-    return {Certified::unknown, Certified::unknown};  // no allowance is derived for it yet
+    return kUnknownAllowance;  // none is derived for it yet
   }
   const bool mean_exact = channel.mean.any == 0;
   bool squares_exact = false;
   if (mean_exact && std::isfinite(sums.centred_squares)) {
     const int bits = significand_bits(contract.accumulate);
     const int squared_quantum = needed_quantum(sums.centred_squares, bits);
-    const int quantum = squared_quantum >= 0 ? (squared_quantum + 1) / 2 : squared_quantum / 2;
+    const int rounded_up = squared_quantum >= 0 ? (squared_quantum + 1) / 2 : squared_quantum / 2;
+    const int quantum = std::max(rounded_up, -74);  // so that squares are multiples of 2^-149
     squares_exact = is_multiple(sums.mean.value, quantum) && multiples(x, c, quantum);
   }
   if (squares_exact && between_error == 0) {
@@ -480,6 +489,10 @@ std::vector<Comparison> Judge::variance_at(NodeId node) {
   for (std::size_t r = 0; r < replicas_; ++r) {
     for (std::size_t c = 0; c < site[r].size(); ++c) {
       const ChannelSums& sums = site[r][c].sums;
+      if (std::isfinite(sums.magnitude) && may_overflow(sums.magnitude)) {
+        result.skip();  // the mean given may be infinite
+        continue;
+      }
       const Certified between =
           sums.mean - Certified(static_cast<double>(values_[mean][r].values[c]));
       const Certified expected = sums.variance + between * between;
@@ -579,6 +592,7 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
     const double m = site[0][c].sums.count;
     const double w = std::min(static_cast<double>(std::min(of_mean.lanes, of_variance.lanes)), m);
     const bool quadrature = kind_ == InputKind::dithered && mean_error.any > 0 &&
+                            std::isfinite(mean_error.any + variance_error.any) &&
                             of_variance.statistics == StatisticsMethod::two_pass;
     if (quadrature && m / w * std::sqrt(w * replicas) > 0x1p16) {
       mean_error.likely = mean_error.any;
@@ -648,8 +662,11 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
       int exponent = 0;
       const bool power_of_four =
           is_float32(argument) && std::frexp(argument, &exponent) == 0.5 && exponent % 2 != 0;
-      if (power_of_four && of_y.root_exact_at_powers_of_four && is_float32(mu) && gamma != 0) {
-        const double reach = std::abs(gamma) * (largest + std::abs(mu)) * root + std::abs(beta);
+      const double reach = std::abs(gamma) * (largest + std::abs(mu)) * root + std::abs(beta);
+      if (may_overflow(std::max(reach, largest + std::abs(mu)))) {
+        a.fixed = Certified::unknown;
+      } else if (power_of_four && of_y.root_exact_at_powers_of_four && is_float32(mu) &&
+                 gamma != 0) {
         const int quantum = needed_quantum(reach, 24);
         const int operand = quantum - lowest_bit(gamma) - std::ilogb(root);
         bool exact = is_multiple(mu, operand) && is_multiple(beta, quantum);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <string>
 
 #include "reference/graph/tensor.h"
@@ -59,8 +60,14 @@ struct Comparison {
            Allowance allowance) {
     ++compared;
     const double error = std::abs(static_cast<double>(got) - expected);
-    if (error <= allowance.likely && error <= worst.ratio * allowance.likely) return;
+    const double usual = (worst.ratio < 1 ? worst.ratio : 1) * allowance.likely;
+    if (error <= usual && usual < std::numeric_limits<double>::infinity()) return;
     see_unusual(replica, index, got, expected, allowance);
+  }
+  // One output that cannot be judged.
+  void skip() {
+    ++compared;
+    ++not_judged;
   }
 
   // Joins the comparison of other outputs of the same thing.
