@@ -41,6 +41,14 @@ int significand_bits(Accumulate accumulate) {
   return std::min(-std::ilogb(unit_roundoff(accumulate)), 24);
 }
 
+int exact_quantum(double magnitude, double n, const Contract& contract) {
+  const int quantum = needed_quantum(magnitude, significand_bits(contract.accumulate));
+  if (contract.mean != MeanDivision::premultiply) return quantum;
+  int exponent = 0;
+  const bool power_of_two = std::frexp(n, &exponent) == 0.5;
+  return power_of_two ? std::max(quantum, exponent - 1 - 149) : 512;
+}
+
 bool is_float32(double x) { return static_cast<double>(static_cast<float>(x)) == x; }
 
 SumBound::SumBound(double n, double additions, bool products, const Contract& contract,
@@ -96,6 +104,10 @@ double premultiply_roundings(MeanDivision division) {
   return division == MeanDivision::premultiply ? 2 : 0;
 }
 
+double division_underflows(MeanDivision division, double n) {
+  return division == MeanDivision::premultiply ? n : 2;
+}
+
 bool divides_exactly(double s, double n, MeanDivision division) {
   const double quotient = s / n;
   if (quotient * n != s || !is_float32(quotient)) return false;
@@ -121,7 +133,7 @@ Allowance mean_allowance(Allowance sum, const SumTerms& terms, MeanDivision divi
                (division_roundings(division) * terms.total +
                 premultiply_roundings(division) * terms.magnitude) /
                n +
-           (division == MeanDivision::premultiply ? n : 2) * kFloat32Underflow;
+           division_underflows(division, n) * kFloat32Underflow;
   };
   return {level(sum.any), level(sum.likely)};
 }

@@ -28,6 +28,11 @@ int needed_quantum(double magnitude, int bits);
 // stored.
 int significand_bits(Accumulate accumulate);
 
+// The exponent of the smallest quantum on which n terms of that magnitude (Σ|t|) must lie for no
+// sum to round on the way to their mean. Premultiplied terms stay exact for powers of two alone;
+// else the quantum is so large that only zeros lie on it.
+int exact_quantum(double magnitude, double n, const Contract& contract);
+
 // Whether float32 arithmetic that meets numbers of this magnitude may overflow: such outputs are
 // not judged (agreement §1).
 inline bool may_overflow(double magnitude) { return !(magnitude < 0x1p127); }
@@ -85,6 +90,9 @@ bool divides_exactly(double s, double n, MeanDivision division);
 // premultiplied; and how many u·mean|t| when they are.
 double division_roundings(MeanDivision division);
 double premultiply_roundings(MeanDivision division);
+
+// How many underflow units the division of a mean of n numbers may add to its error.
+double division_underflows(MeanDivision division, double n);
 
 // Error of the all-reduced mean of one number a replica.
 Allowance all_reduce_allowance(std::span<const float> terms, const Contract& contract);

@@ -1,5 +1,3 @@
-#include "diff/judge.h"
-
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -8,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "diff/judge.h"
 #include "reference/graph/parallel.h"
 #include "reference/numbers/bfloat16.h"
 #include "reference/numbers/certified.h"
@@ -339,8 +338,8 @@ std::vector<Comparison> Judge::global_average_pool(NodeId node) {
         const double growth = 2 * count * Certified::unit_roundoff;
         magnitude *= 1 + growth;
         squares *= 1 + growth;
-        const int quantum = needed_quantum(magnitude, significand_bits(contract.accumulate));
-        const bool exact = std::isfinite(magnitude) && are_multiples(plane, quantum);
+        const bool exact = std::isfinite(magnitude) &&
+                           are_multiples(plane, exact_quantum(magnitude, count, contract));
         const Allowance error = exact ? Allowance{} : bound.at(std::abs(sum), magnitude, squares);
         const Allowance allowance =
             may_overflow(magnitude)
@@ -376,8 +375,7 @@ const Judge::Site& Judge::site(NodeId x) {
       const double total = std::abs(sums[c].sum.value) + sums[c].sum.radius;
       const bool exact =
           std::isfinite(sums[c].magnitude) &&
-          multiples(numbers, c,
-                    needed_quantum(sums[c].magnitude, significand_bits(contract.accumulate)));
+          multiples(numbers, c, exact_quantum(sums[c].magnitude, sums[c].count, contract));
       if (!exact) {
         const SumBound bound = sum_bound(sums[c].count, contract, kind_, Dither::permuted);
         channel.mean_sum = bound.at(total, sums[c].magnitude, sums[c].squares);
@@ -419,16 +417,19 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
   if (may_overflow((one_pass ? sums.squares : sums.centred_squares) + e * e)) {
     return kUnknownAllowance;
   }
+  const double division = division_roundings(contract.mean) + premultiply_roundings(contract.mean);
+  const double underflow = (2 + division_underflows(contract.mean, m)) * kFloat32Underflow;
   if (one_pass) {
     const SumBound bound = sum_bound(m, contract, kind_, Dither::permuted);
     const Allowance squares = bound.at(sums.squares, sums.squares, sums.squares * sums.squares);
     const double q = sums.squares / m;
     const double mu = std::abs(sums.mean.value) + sums.mean.radius;
     const auto level = [&](double sum, double delta) {
-      return (sum / m + 3 * kU * q + 2 * (mu + e + between_error) * delta + 2 * delta * delta +
-              kU * (3 * mu * mu + variance) + 3 * kU * (e + between_error) * (e + between_error) +
-              kU * (variance + e * e)) *
-             (1 + 8 * kU);
+      return (sum / m + (2 + division) * kU * q + 2 * (mu + e + between_error) * delta +
+              2 * delta * delta + kU * (3 * mu * mu + variance) +
+              3 * kU * (e + between_error) * (e + between_error) + kU * (variance + e * e)) *
+                 (1 + 8 * kU) +
+             underflow;
     };
     return {level(squares.any, channel.mean.any), level(squares.any, channel.mean.likely)};
   }
@@ -438,8 +439,7 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
   const bool mean_exact = channel.mean.any == 0;
   bool squares_exact = false;
   if (mean_exact && std::isfinite(sums.centred_squares)) {
-    const int bits = significand_bits(contract.accumulate);
-    const int squared_quantum = needed_quantum(sums.centred_squares, bits);
+    const int squared_quantum = exact_quantum(sums.centred_squares, m, contract);
     const int rounded_up = squared_quantum >= 0 ? (squared_quantum + 1) / 2 : squared_quantum / 2;
     const int quantum = std::max(rounded_up, -74);  // so that squares are multiples of 2^-149
     squares_exact = is_multiple(sums.mean.value, quantum) && multiples(x, c, quantum);
@@ -455,8 +455,7 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
     const bool added = divided && squared && is_float32(v + square);
     double error = 0;
     if (!divided) {
-      error += (division_roundings(contract.mean) + premultiply_roundings(contract.mean)) * kU *
-               variance;
+      error += division * kU * variance;
     }
     if (!subtracted) error += 2 * kU * e * e;
     if (!squared) error += kU * e * e;
@@ -470,12 +469,10 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
     const Allowance squares =
         squares_exact ? Allowance{} : bound.at(sum, sum, sums.centred_fourths);
     const double far = e + between_error + delta;
-    return ((any ? squares.any : squares.likely) / m +
-            (3 + division_roundings(contract.mean) + premultiply_roundings(contract.mean)) * kU *
-                variance +
+    return ((any ? squares.any : squares.likely) / m + (3 + division) * kU * variance +
             2 * e * delta + 2 * delta * delta + 3 * kU * far * far + kU * (variance + e * e)) *
                (1 + 8 * kU) +
-           4 * kFloat32Underflow;
+           underflow;
   };
   return {level(channel.mean.any, true), level(channel.mean.likely, false)};
 }
@@ -618,7 +615,8 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
       const double mean_likely =
           std::sqrt(sums + std::pow(global_roundings * kU * mean_magnitude, 2) +
                     std::pow(division_roundings(of_reduce.mean) * kU * std::abs(mean.value), 2)) +
-          2 * kFloat32Underflow;
+          (division_underflows(of_mean.mean, m) + division_underflows(of_reduce.mean, replicas)) *
+              kFloat32Underflow;
       mean_error.likely = std::min(mean_error.any, mean_likely);
       const double delta = mean_error.likely;
       const SumBound bound = sum_bound(m, of_variance, kind_, Dither::permuted);
@@ -643,9 +641,12 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
           kU * variance_magnitude;
       const double variance_likely =
           (std::sqrt(second_moments) + std::sqrt(first_order) + linear) * (1 + 8 * kU) +
-          4 * kFloat32Underflow;
+          (2 + division_underflows(of_variance.mean, m) +
+           division_underflows(of_reduce.mean, replicas)) *
+              kFloat32Underflow;
       variance_error.likely = std::min(variance_error.any, variance_likely);
     }
+    const bool exact_statistics = mean_error.any == 0 && variance_error.any == 0;
     mean_error = widen(mean_error, mean.radius);
     variance_error = widen(variance_error, variance.radius);
 
@@ -656,7 +657,7 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
       largest = std::max(largest, site[r][c].sums.largest);
     }
     // The allowance of the pointwise part on statistics that are given as float32 numbers.
-    const auto pointwise = [&](double mu, double sigma2, double root) {
+    const auto pointwise = [&](double mu, double sigma2, double root, bool may_be_exact) {
       NormaliseAllowance a = normalise_allowance(of_y, gamma, beta, mu, root);
       const double argument = sigma2 + epsilon;
       int exponent = 0;
@@ -665,8 +666,8 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
       const double reach = std::abs(gamma) * (largest + std::abs(mu)) * root + std::abs(beta);
       if (may_overflow(std::max(reach, largest + std::abs(mu)))) {
         a.fixed = Certified::unknown;
-      } else if (power_of_four && of_y.root_exact_at_powers_of_four && is_float32(mu) &&
-                 gamma != 0) {
+      } else if (may_be_exact && power_of_four && of_y.root_exact_at_powers_of_four &&
+                 is_float32(mu) && gamma != 0) {
         const int quantum = needed_quantum(reach, 24);
         const int operand = quantum - lowest_bit(gamma) - std::ilogb(root);
         bool exact = is_multiple(mu, operand) && is_multiple(beta, quantum);
@@ -681,7 +682,8 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
     };
 
     const double global_root = 1 / std::sqrt(variance.value + epsilon);
-    const NormaliseAllowance of_global = pointwise(mean.value, variance.value, global_root);
+    const NormaliseAllowance of_global =
+        pointwise(mean.value, variance.value, global_root, exact_statistics);
     // (σ² + ε − Δσ²)^(−1/2); unknown when Δσ² reaches σ² + ε.
     struct Spread {
       double fixed, relative;
@@ -707,7 +709,7 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
       channel_variance.see(r, c, values_[variance_node][r].values[c], variance.value,
                            variance_error);
       const double root = 1 / std::sqrt(own_variance + epsilon);
-      const NormaliseAllowance given = pointwise(own_mean, own_variance, root);
+      const NormaliseAllowance given = pointwise(own_mean, own_variance, root, true);
       const double scale = gamma * root;
       const Tensor<float>& numbers = values_[x][r];
       const std::vector<float>& got = values_[written][r].values;
