@@ -420,6 +420,26 @@ TEST_CASE("released memory cannot be read") {
 
 #endif
 
+#if defined(__SANITIZE_ADDRESS__)
+
+TEST_CASE("AddressSanitizer sees what a kernel touches outside its memory") {
+  const Fault past = fault_of([] {
+    Runtime runtime(2, 1);
+    float* const x = runtime.memory().allocate(101);
+    launch(kernel<reads_one_too_many>, 2, 64, 0, Stream{&runtime}, x, 101,
+           runtime.memory().allocate(101));
+  });
+  CHECK_THAT(past.message, Catch::Contains("heap-buffer-overflow"));
+  const Fault shared = fault_of([] {
+    Runtime runtime(0, 1);
+    launch(kernel<reads_past_shared_memory>, 1, 64, 64 * sizeof(float), Stream{&runtime},
+           runtime.memory().allocate(64), -1);
+  });
+  CHECK_THAT(shared.message, Catch::Contains("use-after-poison"));
+}
+
+#endif
+
 TEST_CASE("device memory starts as NaN and is released once") {
   DeviceMemory memory;
   for (std::size_t count : {1, 1023, 1024, 1025, 100000}) {
