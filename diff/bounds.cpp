@@ -5,6 +5,28 @@
 
 namespace shardproof {
 
+namespace {
+
+// Magnitudes up to here stay within the accumulator's range whatever the roundings.
+double largest_sum(Accumulate accumulate) {
+  return accumulate == Accumulate::float16 ? 0x1p15 : 0x1p127;
+}
+
+constexpr int kNoQuantum = 300;  // of which no float32 number but 0 is a multiple
+
+bool is_power_of_two(double n) { return std::exp2(std::round(std::log2(n))) == n; }
+
+bool is_narrow(const Contract& contract) {
+  return contract.accumulate == Accumulate::bfloat16 || contract.accumulate == Accumulate::float16;
+}
+
+// Roundings of a sum of n terms; an accumulator narrower than float32 rounds the first term too.
+double additions(double n, const Contract& contract) {
+  return is_narrow(contract) ? n : std::max(n - 1, 0.0);
+}
+
+}  // namespace
+
 bool are_multiples(std::span<const float> numbers, int exponent) {
   if (exponent <= -149) return true;  // float32's smallest subnormal
   if (exponent > 128) {
@@ -41,30 +63,53 @@ int significand_bits(Accumulate accumulate) {
   return std::min(-std::ilogb(unit_roundoff(accumulate)), 24);
 }
 
+int least_exponent(const Contract& contract) {
+  const bool half = contract.accumulate == Accumulate::float16;
+  if (!contract.subnormals_kept) return half ? -14 : -126;
+  if (half) return -24;
+  return contract.accumulate == Accumulate::bfloat16 ? -133 : -149;
+}
+
+int needed_quantum(double magnitude, const Contract& contract) {
+  if (!(magnitude <= largest_sum(contract.accumulate))) return kNoQuantum;
+  return std::max(needed_quantum(magnitude, significand_bits(contract.accumulate)),
+                  least_exponent(contract));
+}
+
 int exact_quantum(double magnitude, double n, const Contract& contract) {
-  const int quantum = needed_quantum(magnitude, significand_bits(contract.accumulate));
+  const int quantum = needed_quantum(magnitude, contract);
   if (contract.mean != MeanDivision::premultiply) return quantum;
-  int exponent = 0;
-  const bool power_of_two = std::frexp(n, &exponent) == 0.5;
-  return power_of_two ? std::max(quantum, exponent - 1 - 149) : 512;
+  if (!is_power_of_two(n)) return kNoQuantum;
+  return std::max(quantum, least_exponent(contract) + std::ilogb(n));
+}
+
+double underflow_error(const Contract& contract) {
+  return contract.subnormals_kept ? kFloat32Underflow : 0x1p-126;
 }
 
 bool is_float32(double x) { return static_cast<double>(static_cast<float>(x)) == x; }
 
-SumBound::SumBound(double n, double additions, bool products, const Contract& contract,
+bool is_kept(double x, const Contract& contract) {
+  return is_float32(x) && (contract.subnormals_kept || x == 0 || std::abs(x) >= 0x1p-126);
+}
+
+SumBound::SumBound(double n, double additions, bool rounded_terms, const Contract& contract,
                    InputKind kind, Dither dither) {
   const double u = unit_roundoff(contract.accumulate);
   any_rate_ = additions * u;
   likely_rate_ = kind == InputKind::natural ? kLambda * std::sqrt(n) * u : any_rate_;
-  underflow_ = n * (contract.subnormals_kept ? kFloat32Underflow : 0x1p-126);
+  const double least = std::ldexp(1.0, least_exponent(contract));
+  underflow_ = n * (contract.subnormals_kept ? least / 2 : least) * (1 + any_rate_);
+  largest_ = largest_sum(contract.accumulate);
   // An accumulator wider than float32 is rounded once more, when it is stored.
   stored_rate_ = contract.accumulate == Accumulate::float64 ? kFloat32Unit : 0;
-  dithered_ = kind == InputKind::dithered;
 
   // V, by s² and by Q, and the square of λu.
   const double w = std::clamp(static_cast<double>(contract.lanes), 1.0, std::max(n, 1.0));
+  // Longer runs outgrow the dither.
+  dithered_ = kind == InputKind::dithered && n / w * std::sqrt(w) <= 0x1p16;
   double by_total = 0;
-  double by_squares = products ? 1 : 0;  // products that are rounded before they are added
+  double by_squares = rounded_terms ? 1 : 0;  // rounded before they are added
   if (dither == Dither::signs) {
     by_squares += std::ceil(n / w) + std::ceil(std::log2(w));
   } else {
@@ -80,8 +125,13 @@ SumBound::SumBound(double n, double additions, bool products, const Contract& co
   squares_rate_ = kLambda * kLambda * u * u * by_squares;
 }
 
+double sum_rate(double n, const Contract& contract) {
+  const double stored = contract.accumulate == Accumulate::float64 ? kFloat32Unit : 0;
+  return additions(n, contract) * unit_roundoff(contract.accumulate) + stored;
+}
+
 SumBound sum_bound(double n, const Contract& contract, InputKind kind, Dither dither) {
-  return {n, std::max(n - 1, 0.0), false, contract, kind, dither};
+  return {n, additions(n, contract), is_narrow(contract), contract, kind, dither};
 }
 
 SumBound product_bound(double n, const Contract& contract, InputKind kind, Dither dither) {
@@ -111,21 +161,18 @@ double division_underflows(MeanDivision division, double n) {
 bool divides_exactly(double s, double n, MeanDivision division) {
   const double quotient = s / n;
   if (quotient * n != s || !is_float32(quotient)) return false;
-  switch (division) {
-    case MeanDivision::divide:
-      return true;
-    case MeanDivision::reciprocal:
-      return static_cast<double>(static_cast<float>(s) * (1.0F / static_cast<float>(n))) ==
-             quotient;
-    case MeanDivision::premultiply:
-      return std::exp2(std::round(std::log2(n))) == n;
-  }
-  return false;
+  if (division == MeanDivision::divide) return true;
+  if (division == MeanDivision::premultiply) return is_power_of_two(n);
+  return static_cast<double>(static_cast<float>(s) * (1.0F / static_cast<float>(n))) == quotient;
 }
 
-Allowance mean_allowance(Allowance sum, const SumTerms& terms, MeanDivision division) {
+Allowance mean_allowance(Allowance sum, const SumTerms& terms, const Contract& contract) {
   const double n = terms.count;
-  if (terms.exact && divides_exactly(terms.total, n, division)) return {};
+  const MeanDivision division = contract.mean;
+  if (terms.exact && divides_exactly(terms.total, n, division) &&
+      is_kept(terms.total / n, contract)) {
+    return {};
+  }
   const double u = kFloat32Unit;
   const auto level = [&](double error) {
     return error / n * (1 + 3 * u) +
@@ -133,7 +180,7 @@ Allowance mean_allowance(Allowance sum, const SumTerms& terms, MeanDivision divi
                (division_roundings(division) * terms.total +
                 premultiply_roundings(division) * terms.magnitude) /
                n +
-           division_underflows(division, n) * kFloat32Underflow;
+           division_underflows(division, n) * underflow_error(contract);
   };
   return {level(sum.any), level(sum.likely)};
 }
@@ -148,9 +195,8 @@ Allowance all_reduce_allowance(std::span<const float> terms, const Contract& con
   }
   sum.total = std::abs(total);
   if (may_overflow(sum.magnitude)) return kUnknownAllowance;
-  const int bits = significand_bits(contract.accumulate);
   const auto on_quanta = [&](double magnitude, auto term) {
-    const int quantum = needed_quantum(magnitude, bits);
+    const int quantum = needed_quantum(magnitude, contract);
     return std::all_of(terms.begin(), terms.end(),
                        [&](float t) { return is_multiple(term(t), quantum); });
   };
@@ -166,22 +212,31 @@ Allowance all_reduce_allowance(std::span<const float> terms, const Contract& con
   }
   const SumBound bound = sum_bound(sum.count, contract, InputKind::lattice, Dither::permuted);
   const Allowance error = sum.exact ? Allowance{} : bound.at(sum.total, sum.magnitude, 0);
-  return mean_allowance(error, sum, contract.mean);
+  return mean_allowance(error, sum, contract);
 }
 
 NormaliseAllowance normalise_allowance(const Contract& contract, double gamma, double beta,
                                        double mean, double root) {
   const double u = kFloat32Unit;
+  const double underflow = underflow_error(contract);
+  const double scale = std::abs(gamma) * root;
   NormaliseAllowance allowance;
   allowance.relative = (3.5 + 2 * contract.root) * u;
   allowance.output = u;
-  allowance.fixed =
-      (std::abs(gamma) + 1) * (contract.subnormals_kept ? kFloat32Underflow : 0x1p-126);
   if (contract.form == NormaliseForm::fused) {
     // x·s + (β − μ·s) with s = γ·r: |x·s| ≤ |(x − μ)s| + |μs|, and the shift is at most |β| + |μs|.
-    const double shifted = std::abs(mean * gamma * root);
     allowance.relative += u;
-    allowance.fixed += u * (3 * shifted + std::abs(beta));
+    allowance.fixed = u * (3 * std::abs(mean) * scale + std::abs(beta));
+  }
+  const double second_order = 1 + 2 * allowance.relative;
+  allowance.relative *= second_order;
+  allowance.fixed *= second_order;
+  allowance.fixed += (std::abs(gamma) + 4) * underflow;
+  if (!contract.subnormals_kept) allowance.fixed += 3 * scale * underflow;  // of x, μ and x − μ
+  if (gamma != 0) {  // γ·r may be subnormal, or γ itself and lost
+    allowance.relative += underflow / scale;
+    if (!contract.subnormals_kept) allowance.relative += underflow / std::abs(gamma);
+    if (contract.form == NormaliseForm::fused) allowance.fixed += std::abs(mean) * underflow;
   }
   return allowance;
 }

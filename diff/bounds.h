@@ -24,6 +24,13 @@ bool is_multiple(double x, int exponent);
 // accumulator of so many bits: the least e with magnitude ≤ 2^(bits + e).
 int needed_quantum(double magnitude, int bits);
 
+// The same for the contract's accumulator, whose partial sums must also be neither too small for it
+// nor, above its range, infinite: then no quantum serves.
+int needed_quantum(double magnitude, const Contract& contract);
+
+// The exponent of the contract's accumulator below which numbers are lost.
+int least_exponent(const Contract& contract);
+
 // Bits of significand in which an exact sum must fit: the accumulator's, and the 24 in which it is
 // stored.
 int significand_bits(Accumulate accumulate);
@@ -39,8 +46,12 @@ inline bool may_overflow(double magnitude) { return !(magnitude < 0x1p127); }
 inline constexpr Allowance kUnknownAllowance{std::numeric_limits<double>::infinity(),
                                              std::numeric_limits<double>::infinity()};
 
-// Whether x is a float32 number, subnormals included.
+// What one operation in float32 may lose to underflow: half the smallest subnormal, or a subnormal.
+double underflow_error(const Contract& contract);
+
+// Whether x is a float32 number, subnormals included; one that the contract's device can hold.
 bool is_float32(double x);
+bool is_kept(double x, const Contract& contract);
 
 // What the tester did to a dithered sum: put its terms in random order, or drew all their signs.
 enum class Dither { permuted, signs };
@@ -50,6 +61,7 @@ enum class Dither { permuted, signs };
 class SumBound {
  public:
   Allowance at(double total, double magnitude, double squares) const {
+    if (!(magnitude <= largest_)) return kUnknownAllowance;
     const double any = any_rate_ * magnitude + underflow_;
     const double likely =
         dithered_ ? std::sqrt(total_rate_ * total * total + squares_rate_ * squares) + underflow_
@@ -61,12 +73,16 @@ class SumBound {
  private:
   friend SumBound sum_bound(double, const Contract&, InputKind, Dither);
   friend SumBound product_bound(double, const Contract&, InputKind, Dither);
-  SumBound(double n, double additions, bool products, const Contract& contract, InputKind kind,
+  SumBound(double n, double additions, bool rounded_terms, const Contract& contract, InputKind kind,
            Dither dither);
 
-  double any_rate_, likely_rate_, total_rate_ = 0, squares_rate_ = 0, underflow_, stored_rate_;
+  double any_rate_, likely_rate_, total_rate_ = 0, squares_rate_ = 0, underflow_, stored_rate_,
+                                  largest_;
   bool dithered_;
 };
+
+// By which share of Σ|t| a sum of n float32 numbers may err, in any order, storing it included.
+double sum_rate(double n, const Contract& contract);
 
 // A sum of n float32 numbers; a sum of n products of float32 numbers.
 SumBound sum_bound(double n, const Contract& contract, InputKind kind, Dither dither);
@@ -80,7 +96,7 @@ struct SumTerms {
 
 // Error of the mean when the sum has the error `sum`; none where the sum is exact and the
 // contract's division gives its quotient exactly.
-Allowance mean_allowance(Allowance sum, const SumTerms& terms, MeanDivision division);
+Allowance mean_allowance(Allowance sum, const SumTerms& terms, const Contract& contract);
 
 // Whether the contract's division turns an exact sum s of n terms into s / n without error.
 // Premultiplied terms are not looked at here: for them, only powers of two are exact.

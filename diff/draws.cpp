@@ -367,7 +367,9 @@ void dither_and_permute(std::span<float> numbers, double mean, double deviation,
   double half_width = std::max(deviation / 2, 2 * 0x1p-24 * run * std::abs(mean));
   if (half_width == 0) half_width = 1;
   for (float& value : numbers) {
-    value = static_cast<float>(static_cast<double>(value) + random.triangular(half_width));
+    const auto noisy =
+        static_cast<float>(static_cast<double>(value) + random.triangular(half_width));
+    if (std::isfinite(noisy)) value = noisy;
   }
   random.shuffle(numbers);
 }

@@ -1,3 +1,5 @@
+#include "diff/judge.h"
+
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -6,7 +8,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "diff/judge.h"
 #include "reference/graph/parallel.h"
 #include "reference/numbers/bfloat16.h"
 #include "reference/numbers/certified.h"
@@ -192,11 +193,13 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
       product_bound(terms, contract, kind_, windows ? Dither::signs : Dither::permuted);
   const double radius = product_radius(geometry.terms());
   const int bits = significand_bits(contract.accumulate);
-  // What the rounding of operands to tf32 leaves open: an ulp of each.
-  const double operand_rate = contract.operands == Operands::tf32 ? 0x1p-9 : 0;
-  // Operands flushed on reading change a term by |w|·2^-126 or |x|·2^-126 at the most.
+  // Operands flushed on reading change a term by |w|·2^-126 or |x|·2^-126 at the most; so do, by
+  // 2^-136, subnormal ones that are rounded to tf32, where an ulp no longer shrinks.
+  const double lost = !contract.subnormals_kept             ? 0x1p-126
+                      : contract.operands == Operands::tf32 ? 0x1p-136
+                                                            : 0;
   std::vector<double> flushed(geometry.y.c, 0);
-  if (!contract.subnormals_kept) {
+  if (lost > 0) {
     const double largest_weight = std::accumulate(w.begin(), w.end(), 0.0, [](double m, float v) {
       return std::max(m, double{std::abs(v)});
     });
@@ -207,7 +210,7 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
       }
     }
     std::fill(flushed.begin(), flushed.end(),
-              terms * (largest_weight + largest_operand) * 0x1p-126);
+              (terms * (largest_weight + largest_operand) + 1) * lost);
   }
 
   Comparison result = comparison(node, "");
@@ -218,6 +221,10 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
             ? std::vector<float>{}
             : rounded_operands(values_[x][r].values, contract.operands);
     const std::span<const float> operand = rounded.empty() ? values_[x][r].values : rounded;
+    // What rounding to tf32 leaves open: an ulp of each operand, where one is rounded at all.
+    const bool as_given =
+        rounded.empty() || (rounded == values_[x][r].values && w == stored_weight);
+    const double operand_rate = contract.operands == Operands::tf32 && !as_given ? 0x1p-9 : 0;
     const std::vector<float>& got = values_[node][r].values;
     const auto sink = [&](const ProductTile& tile) {
       Comparison part = comparison(node, "");
@@ -246,7 +253,9 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
           const auto squares = tile.squares == nullptr ? 0 : static_cast<double>(tile.squares[at]);
           double expected = sum;
           Allowance allowance = bound.at(std::abs(sum), magnitude, squares);
-          const bool exact = may_be_exact(c, p, magnitude) && tile.sum_is_exact(c, p, bits);
+          const bool exact =
+              may_be_exact(c, p, magnitude) && tile.sum_is_exact(c, p, bits) &&
+              tile.row_quantum[c] + tile.column_quantum[p] >= least_exponent(contract);
           if (exact) allowance = {};
           const auto unexplained = [&](const Allowance& a) {
             const double error = std::abs(static_cast<double>(got[first + p]) - expected);
@@ -338,13 +347,12 @@ std::vector<Comparison> Judge::global_average_pool(NodeId node) {
         const double growth = 2 * count * Certified::unit_roundoff;
         magnitude *= 1 + growth;
         squares *= 1 + growth;
-        const bool exact = std::isfinite(magnitude) &&
-                           are_multiples(plane, exact_quantum(magnitude, count, contract));
+        const bool exact = are_multiples(plane, exact_quantum(magnitude, count, contract));
         const Allowance error = exact ? Allowance{} : bound.at(std::abs(sum), magnitude, squares);
         const Allowance allowance =
             may_overflow(magnitude)
                 ? kUnknownAllowance
-                : mean_allowance(error, {count, std::abs(sum), magnitude, exact}, contract.mean);
+                : mean_allowance(error, {count, std::abs(sum), magnitude, exact}, contract);
         const std::size_t index = n * x.shape.c + c;
         result.see(r, index, values_[node][r].values[index], sum / count,
                    widen(allowance,
@@ -374,7 +382,6 @@ const Judge::Site& Judge::site(NodeId x) {
       SiteChannel channel{sums[c], {}, {}};
       const double total = std::abs(sums[c].sum.value) + sums[c].sum.radius;
       const bool exact =
-          std::isfinite(sums[c].magnitude) &&
           multiples(numbers, c, exact_quantum(sums[c].magnitude, sums[c].count, contract));
       if (!exact) {
         const SumBound bound = sum_bound(sums[c].count, contract, kind_, Dither::permuted);
@@ -383,7 +390,7 @@ const Judge::Site& Judge::site(NodeId x) {
       channel.mean = mean_allowance(
           channel.mean_sum,
           {sums[c].count, exact ? std::abs(sums[c].sum.value) : total, sums[c].magnitude, exact},
-          contract.mean);
+          contract);
       if (may_overflow(sums[c].magnitude)) channel.mean = channel.mean_sum = kUnknownAllowance;
       site[r].push_back(channel);
     }
@@ -418,7 +425,7 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
     return kUnknownAllowance;
   }
   const double division = division_roundings(contract.mean) + premultiply_roundings(contract.mean);
-  const double underflow = (2 + division_underflows(contract.mean, m)) * kFloat32Underflow;
+  const double underflow = (2 + division_underflows(contract.mean, m)) * underflow_error(contract);
   if (one_pass) {
     const SumBound bound = sum_bound(m, contract, kind_, Dither::permuted);
     const Allowance squares = bound.at(sums.squares, sums.squares, sums.squares * sums.squares);
@@ -426,8 +433,8 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
     const double mu = std::abs(sums.mean.value) + sums.mean.radius;
     const auto level = [&](double sum, double delta) {
       return (sum / m + (2 + division) * kU * q + 2 * (mu + e + between_error) * delta +
-              2 * delta * delta + kU * (3 * mu * mu + variance) +
-              3 * kU * (e + between_error) * (e + between_error) + kU * (variance + e * e)) *
+              2 * delta * delta + kU * (3 * mu * mu + 2 * variance) +
+              4 * kU * (e + between_error + delta) * (e + between_error + delta)) *
                  (1 + 8 * kU) +
              underflow;
     };
@@ -438,10 +445,9 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
   }
   const bool mean_exact = channel.mean.any == 0;
   bool squares_exact = false;
-  if (mean_exact && std::isfinite(sums.centred_squares)) {
+  if (mean_exact) {
     const int squared_quantum = exact_quantum(sums.centred_squares, m, contract);
-    const int rounded_up = squared_quantum >= 0 ? (squared_quantum + 1) / 2 : squared_quantum / 2;
-    const int quantum = std::max(rounded_up, -74);  // so that squares are multiples of 2^-149
+    const int quantum = squared_quantum >= 0 ? (squared_quantum + 1) / 2 : squared_quantum / 2;
     squares_exact = is_multiple(sums.mean.value, quantum) && multiples(x, c, quantum);
   }
   if (squares_exact && between_error == 0) {
@@ -449,18 +455,17 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
     // number.
     const double v = sums.variance.value;
     const double square = between.value * between.value;
-    const bool divided = divides_exactly(v * m, m, contract.mean);
-    const bool subtracted = is_float32(between.value);
-    const bool squared = subtracted && is_float32(square);
-    const bool added = divided && squared && is_float32(v + square);
+    const bool divided = divides_exactly(v * m, m, contract.mean) && is_kept(v, contract);
+    const bool subtracted = is_kept(between.value, contract);
+    const bool squared = subtracted && is_kept(square, contract);
+    const bool added = divided && squared && is_kept(v + square, contract);
+    if (added) return {};
     double error = 0;
-    if (!divided) {
-      error += division * kU * variance;
-    }
+    if (!divided) error += division * kU * variance;
     if (!subtracted) error += 2 * kU * e * e;
     if (!squared) error += kU * e * e;
-    if (!added) error += kU * (variance + e * e);
-    error *= 1 + 8 * kU;
+    error += kU * (variance + e * e);
+    error = error * (1 + 8 * kU) + underflow;
     return {error, error};
   }
   const SumBound bound = sum_bound(m, contract, kind_, Dither::permuted);
@@ -470,7 +475,7 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
         squares_exact ? Allowance{} : bound.at(sum, sum, sums.centred_fourths);
     const double far = e + between_error + delta;
     return ((any ? squares.any : squares.likely) / m + (3 + division) * kU * variance +
-            2 * e * delta + 2 * delta * delta + 3 * kU * far * far + kU * (variance + e * e)) *
+            2 * e * delta + 2 * delta * delta + 4 * kU * far * far + kU * variance) *
                (1 + 8 * kU) +
            underflow;
   };
@@ -486,12 +491,13 @@ std::vector<Comparison> Judge::variance_at(NodeId node) {
   for (std::size_t r = 0; r < replicas_; ++r) {
     for (std::size_t c = 0; c < site[r].size(); ++c) {
       const ChannelSums& sums = site[r][c].sums;
-      if (std::isfinite(sums.magnitude) && may_overflow(sums.magnitude)) {
-        result.skip();  // the mean given may be infinite
+      const auto given = static_cast<double>(values_[mean][r].values[c]);
+      if (std::isfinite(sums.magnitude) &&
+          (may_overflow(sums.magnitude) || !std::isfinite(given))) {
+        result.skip();  // a sum of the mean overflowed
         continue;
       }
-      const Certified between =
-          sums.mean - Certified(static_cast<double>(values_[mean][r].values[c]));
+      const Certified between = sums.mean - Certified(given);
       const Certified expected = sums.variance + between * between;
       const Allowance allowance =
           variance_allowance(site[r][c], values_[x][r], c, between, 0, contract);
@@ -539,6 +545,7 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
   const Contract of_variance = contract(Operation::channel_variance, x);
   const Contract of_reduce = contract(Operation::all_reduce_mean, mean_node);
   const Contract of_y = contract(Operation::normalise, x);
+  const int least = least_exponent(of_y);
   const auto replicas = static_cast<double>(replicas_);
   const auto epsilon = static_cast<double>(op.epsilon);
 
@@ -597,26 +604,29 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
     } else if (quadrature) {
       // Independent errors of the replicas' sums under one root; everything else as before.
       double sums = 0;
-      double mean_magnitude = 0;
+      double mean_roundings = 0;
       double first_order = 0;
       double second_moments = 0;
       double linear = 0;
       double variance_magnitude = 0;
-      const double roundings = division_roundings(of_mean.mean);
+      const double additions = sum_rate(replicas, of_reduce);
+      const double reduce_underflow =
+          sum_bound(replicas, of_reduce, InputKind::lattice, Dither::permuted).at(0, 0, 0).any +
+          (2 + division_underflows(of_reduce.mean, replicas)) * underflow_error(of_reduce);
+      const double of_global_mean =
+          additions +
+          (division_roundings(of_mean.mean) + premultiply_roundings(of_reduce.mean)) * kU;
       for (std::size_t r = 0; r < replicas_; ++r) {
         const ChannelSums& s = site[r][c].sums;
         sums += std::pow(site[r][c].mean_sum.likely / (m * replicas), 2);
-        mean_magnitude +=
-            (std::abs(s.mean.value) + premultiply_roundings(of_mean.mean) * s.magnitude / s.count) /
-            replicas;
+        mean_roundings += (of_global_mean * std::abs(s.mean.value) +
+                           premultiply_roundings(of_mean.mean) * kU * s.magnitude / m) /
+                          replicas;
       }
-      const double global_roundings =
-          replicas - 1 + roundings + premultiply_roundings(of_reduce.mean);
       const double mean_likely =
-          std::sqrt(sums + std::pow(global_roundings * kU * mean_magnitude, 2) +
+          std::sqrt(sums + mean_roundings * mean_roundings +
                     std::pow(division_roundings(of_reduce.mean) * kU * std::abs(mean.value), 2)) +
-          (division_underflows(of_mean.mean, m) + division_underflows(of_reduce.mean, replicas)) *
-              kFloat32Underflow;
+          division_underflows(of_mean.mean, m) * underflow_error(of_mean) + reduce_underflow;
       mean_error.likely = std::min(mean_error.any, mean_likely);
       const double delta = mean_error.likely;
       const SumBound bound = sum_bound(m, of_variance, kind_, Dither::permuted);
@@ -637,13 +647,13 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
         variance_magnitude += (s.variance.value + between * between) / replicas;
       }
       linear +=
-          (replicas + division_roundings(of_reduce.mean) + premultiply_roundings(of_reduce.mean)) *
-          kU * variance_magnitude;
+          (additions +
+           (1 + division_roundings(of_reduce.mean) + premultiply_roundings(of_reduce.mean)) * kU) *
+          variance_magnitude;
       const double variance_likely =
           (std::sqrt(second_moments) + std::sqrt(first_order) + linear) * (1 + 8 * kU) +
-          (2 + division_underflows(of_variance.mean, m) +
-           division_underflows(of_reduce.mean, replicas)) *
-              kFloat32Underflow;
+          (2 + division_underflows(of_variance.mean, m)) * underflow_error(of_variance) +
+          reduce_underflow;
       variance_error.likely = std::min(variance_error.any, variance_likely);
     }
     const bool exact_statistics = mean_error.any == 0 && variance_error.any == 0;
@@ -656,25 +666,33 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
     for (std::size_t r = 0; r < replicas_; ++r) {
       largest = std::max(largest, site[r][c].sums.largest);
     }
-    // The allowance of the pointwise part on statistics that are given as float32 numbers.
-    const auto pointwise = [&](double mu, double sigma2, double root, bool may_be_exact) {
-      NormaliseAllowance a = normalise_allowance(of_y, gamma, beta, mu, root);
+    const auto reach_of = [&](double mu, double root) {
+      return std::abs(gamma) * (largest + std::abs(mu)) * root + std::abs(beta);
+    };
+    // Whether the pointwise part on these statistics rounds nothing.
+    const auto is_exact = [&](double mu, double sigma2, double root) {
       const double argument = sigma2 + epsilon;
       int exponent = 0;
       const bool power_of_four =
           is_float32(argument) && std::frexp(argument, &exponent) == 0.5 && exponent % 2 != 0;
-      const double reach = std::abs(gamma) * (largest + std::abs(mu)) * root + std::abs(beta);
-      if (may_overflow(std::max(reach, largest + std::abs(mu)))) {
+      if (!power_of_four || !of_y.root_exact_at_powers_of_four || !is_float32(mu) || gamma == 0) {
+        return false;
+      }
+      const int quantum = std::max(needed_quantum(reach_of(mu, root), 24), least);
+      const int scale = lowest_bit(gamma) + std::ilogb(root);
+      const int operand = std::max({quantum - scale, least, least - std::ilogb(root)});
+      bool exact = std::min(lowest_bit(gamma), scale) >= least && is_multiple(mu, operand) &&
+                   is_multiple(beta, quantum);
+      for (std::size_t r = 0; exact && r < replicas_; ++r) {
+        exact = multiples(values_[x][r], c, operand);
+      }
+      return exact;
+    };
+    const auto pointwise = [&](double mu, double root, bool exact) {
+      NormaliseAllowance a;
+      if (!exact) a = normalise_allowance(of_y, gamma, beta, mu, root);
+      if (may_overflow(std::max(reach_of(mu, root), largest + std::abs(mu)))) {
         a.fixed = Certified::unknown;
-      } else if (may_be_exact && power_of_four && of_y.root_exact_at_powers_of_four &&
-                 is_float32(mu) && gamma != 0) {
-        const int quantum = needed_quantum(reach, 24);
-        const int operand = quantum - lowest_bit(gamma) - std::ilogb(root);
-        bool exact = is_multiple(mu, operand) && is_multiple(beta, quantum);
-        for (std::size_t r = 0; exact && r < replicas_; ++r) {
-          exact = multiples(values_[x][r], c, operand);
-        }
-        if (exact) a = {};
       }
       a.relative += 8 * Certified::unit_roundoff;  // the reference's own roundings
       a.output += 2 * Certified::unit_roundoff;
@@ -682,21 +700,22 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
     };
 
     const double global_root = 1 / std::sqrt(variance.value + epsilon);
-    const NormaliseAllowance of_global =
-        pointwise(mean.value, variance.value, global_root, exact_statistics);
-    // (σ² + ε − Δσ²)^(−1/2); unknown when Δσ² reaches σ² + ε.
+    const bool exact_batch = exact_statistics && is_exact(mean.value, variance.value, global_root);
+    // With (σ² + ε − Δσ²)^(−1/2); unknown when Δσ² reaches σ² + ε.
     struct Spread {
-      double fixed, relative;
+      double fixed, relative, output;
     };
     const auto spread = [&](double delta_mean, double delta_variance) -> Spread {
       const double lower = variance.value + epsilon - delta_variance;
-      if (!(lower > 0)) return {Certified::unknown, 0};
+      if (!(lower > 0)) return {Certified::unknown, 0, 0};
       const double root = 1 / std::sqrt(lower) * (1 + 4 * Certified::unit_roundoff);
       const double shifted = std::abs(gamma) * root * delta_mean;
       const double stretched = root / global_root - 1;
-      return {shifted * (1 + of_global.relative + of_global.output) + of_global.fixed,
-              (stretched + 4 * Certified::unit_roundoff) * (1 + of_global.output) +
-                  of_global.relative * root / global_root};
+      const NormaliseAllowance at = pointwise(std::abs(mean.value) + delta_mean, root, exact_batch);
+      return {shifted * (1 + at.relative + at.output) + at.fixed,
+              (stretched + 4 * Certified::unit_roundoff) * (1 + at.output) +
+                  at.relative * root / global_root,
+              at.output};
     };
     const Spread any = spread(mean_error.any, variance_error.any);
     const Spread likely = spread(mean_error.likely, variance_error.likely);
@@ -709,7 +728,8 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
       channel_variance.see(r, c, values_[variance_node][r].values[c], variance.value,
                            variance_error);
       const double root = 1 / std::sqrt(own_variance + epsilon);
-      const NormaliseAllowance given = pointwise(own_mean, own_variance, root, true);
+      const NormaliseAllowance given =
+          pointwise(own_mean, root, is_exact(own_mean, own_variance, root));
       const double scale = gamma * root;
       const Tensor<float>& numbers = values_[x][r];
       const std::vector<float>& got = values_[written][r].values;
@@ -727,7 +747,7 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
           const double t_batch = (v - mean.value) * global_scale;
           double y_batch = t_batch + beta;
           const double magnitude = std::abs(t_batch);
-          const double output = of_global.output * std::abs(y_batch);
+          const double output = any.output * std::abs(y_batch);
           if (relu) y_batch = y_batch < 0 ? 0 : y_batch;
           channel_shard.see(r, i, got[i], y_batch,
                             {any.relative * magnitude + output + any.fixed,
