@@ -233,20 +233,31 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
       std::vector<double> row_reach(tile.channels);
       std::vector<double> column_reach(tile.pixels);
       for (std::size_t c = 0; c < tile.channels; ++c) {
-        row_reach[c] = std::ldexp(1.0, std::min(tile.row_quantum[c], 500) + bits);
+        row_reach[c] = tile.row_terms[c] < 2
+                           ? Certified::unknown
+                           : std::ldexp(1.0, std::min(tile.row_quantum[c], 500) + bits);
       }
       for (std::size_t p = 0; p < tile.pixels; ++p) {
         column_reach[p] = tile.column_terms[p] < 2
                               ? Certified::unknown
                               : std::ldexp(1.0, std::min(tile.column_quantum[p], 500));
       }
-      const auto may_be_exact = [&](std::size_t c, std::size_t p, double magnitude) {
-        return tile.row_terms[c] < 2 || magnitude <= row_reach[c] * column_reach[p];
-      };
       for (std::size_t c = 0; c < tile.channels; ++c) {
         const std::size_t channel = tile.first_channel + c;
         const std::size_t first = (tile.image * geometry.y.c + channel) * plane + tile.first_pixel;
-        for (std::size_t p = 0; p < tile.pixels; ++p) {
+        const double* value = tile.value + c * tile.row_stride;
+        const float* magnitude_of = tile.magnitude + c * tile.row_stride;
+        const float* squares_of =
+            tile.squares == nullptr ? nullptr : tile.squares + c * tile.row_stride;
+        const auto floor = [&](std::size_t p) {
+          const auto magnitude = static_cast<double>(magnitude_of[p]);
+          const double squares = squares_of == nullptr ? 0 : static_cast<double>(squares_of[p]);
+          const double rounded = bound.at(std::abs(value[p]), magnitude, squares).likely +
+                                 (radius + operand_rate) * magnitude;
+          const double allowed = magnitude > row_reach[c] * column_reach[p] ? rounded : 0;
+          return offset != nullptr || may_overflow(magnitude) ? Certified::unknown : allowed;
+        };
+        const auto look = [&](std::size_t p) {
           const std::size_t at = c * tile.row_stride + p;
           const double sum = tile.value[at];
           const auto magnitude = static_cast<double>(tile.magnitude[at]);
@@ -254,7 +265,7 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
           double expected = sum;
           Allowance allowance = bound.at(std::abs(sum), magnitude, squares);
           const bool exact =
-              may_be_exact(c, p, magnitude) && tile.sum_is_exact(c, p, bits) &&
+              magnitude <= row_reach[c] * column_reach[p] && tile.sum_is_exact(c, p, bits) &&
               tile.row_quantum[c] + tile.column_quantum[p] >= least_exponent(contract);
           if (exact) allowance = {};
           const auto unexplained = [&](const Allowance& a) {
@@ -279,7 +290,10 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
           }
           if (may_overflow(magnitude + std::abs(b))) allowance = kUnknownAllowance;
           part.see(r, first + p, got[first + p], expected, allowance);
-        }
+        };
+        part.see_row(
+            std::span(got).subspan(first, tile.pixels), [&](std::size_t p) { return value[p]; },
+            floor, look);
       }
       const std::lock_guard lock(mutex);
       result.merge(part);
@@ -719,7 +733,6 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
     };
     const Spread any = spread(mean_error.any, variance_error.any);
     const Spread likely = spread(mean_error.likely, variance_error.likely);
-    const double global_scale = gamma * global_root;
 
     for (std::size_t r = 0; r < replicas_; ++r) {
       const double own_mean = static_cast<double>(values_[mean_node][r].values[c]);
@@ -730,30 +743,38 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
       const double root = 1 / std::sqrt(own_variance + epsilon);
       const NormaliseAllowance given =
           pointwise(own_mean, root, is_exact(own_mean, own_variance, root));
-      const double scale = gamma * root;
       const Tensor<float>& numbers = values_[x][r];
       const std::vector<float>& got = values_[written][r].values;
-      for (std::size_t n = 0; n < batch_; ++n) {
-        const std::size_t first = numbers.index(n, c, 0, 0);
-        for (std::size_t i = first; i < first + numbers.shape.plane(); ++i) {
-          const auto v = static_cast<double>(numbers.values[i]);
-          const double t = (v - own_mean) * scale;
-          double y = t + beta;
-          const double error =
-              given.relative * std::abs(t) + given.output * std::abs(y) + given.fixed;
-          if (relu) y = y < 0 ? 0 : y;
-          channel_own.see(r, i, got[i], y, {error, error});
-
-          const double t_batch = (v - mean.value) * global_scale;
-          double y_batch = t_batch + beta;
-          const double magnitude = std::abs(t_batch);
-          const double output = any.output * std::abs(y_batch);
-          if (relu) y_batch = y_batch < 0 ? 0 : y_batch;
-          channel_shard.see(r, i, got[i], y_batch,
-                            {any.relative * magnitude + output + any.fixed,
-                             likely.relative * magnitude + output + likely.fixed});
+      // t = γ(x − μ)r; y is t + β, then its ReLU.
+      struct Pointwise {
+        double mean, scale, beta;
+        bool relu;
+        double t(float x) const { return (static_cast<double>(x) - mean) * scale; }
+        double y(double t) const { return relu && t + beta < 0 ? 0 : t + beta; }
+      };
+      const auto compare = [&](Comparison& comparison, const Pointwise& pointwise,
+                               Spread any_spread, Spread likely_spread) {
+        const auto allowed = [&](double t, const Spread& spread) {
+          return spread.relative * std::abs(t) + spread.output * std::abs(t + beta) + spread.fixed;
+        };
+        for (std::size_t n = 0; n < batch_; ++n) {
+          const std::size_t first = numbers.index(n, c, 0, 0);
+          const std::span<const float> row = numbers.plane(n, c);
+          const auto expected = [&](std::size_t i) { return pointwise.y(pointwise.t(row[i])); };
+          const auto likely_at = [&](std::size_t i) {
+            return allowed(pointwise.t(row[i]), likely_spread);
+          };
+          comparison.see_row(std::span(got).subspan(first, row.size()), expected, likely_at,
+                             [&](std::size_t i) {
+                               const double t = pointwise.t(row[i]);
+                               comparison.see(r, first + i, got[first + i], pointwise.y(t),
+                                              {allowed(t, any_spread), allowed(t, likely_spread)});
+                             });
         }
-      }
+      };
+      const Spread of_own{given.fixed, given.relative, given.output};
+      compare(channel_own, {own_mean, gamma * root, beta, relu}, of_own, of_own);
+      compare(channel_shard, {mean.value, gamma * global_root, beta, relu}, any, likely);
     }
     const std::lock_guard lock(mutex);
     batch_mean.merge(channel_mean);

@@ -50,7 +50,9 @@ void Comparison::see_unusual(std::size_t replica, std::size_t index, float got, 
     const bool same = std::isnan(expected) ? std::isnan(value) : value == expected;
     if (same) return;
     ++wrong;
-    worst = {replica, index, value, expected, 0, std::numeric_limits<double>::infinity()};
+    Comparison one;
+    one.worst = {replica, index, value, expected, 0, std::numeric_limits<double>::infinity()};
+    merge(one);
     return;
   }
   const double error = std::abs(value - expected);
@@ -62,7 +64,9 @@ void Comparison::see_unusual(std::size_t replica, std::size_t index, float got, 
   double ratio = error / allowance.likely;
   if (error == 0) ratio = 0;
   if (std::isnan(ratio)) ratio = std::numeric_limits<double>::infinity();
-  if (ratio > worst.ratio) worst = {replica, index, value, expected, allowance.likely, ratio};
+  Comparison one;
+  one.worst = {replica, index, value, expected, allowance.likely, ratio};
+  merge(one);
 }
 
 void Comparison::merge(const Comparison& other) {

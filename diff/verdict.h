@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "reference/graph/tensor.h"
@@ -59,10 +61,27 @@ struct Comparison {
   void see(std::size_t replica, std::size_t index, float got, double expected,
            Allowance allowance) {
     ++compared;
-    const double error = std::abs(static_cast<double>(got) - expected);
-    const double usual = (worst.ratio < 1 ? worst.ratio : 1) * allowance.likely;
-    if (error <= usual && usual < std::numeric_limits<double>::infinity()) return;
+    if (is_usual(got, expected, allowance.likely)) return;
     see_unusual(replica, index, got, expected, allowance);
+  }
+  // Compares a row of outputs: look(i) calls `see` for output i. It is spared where that would only
+  // count the output, for which floor(i), at most its likely allowance, is enough; an infinite
+  // floor asks for the look. Blocks are scanned in vector registers.
+  template <class Expected, class Floor, class Look>
+  void see_row(std::span<const float> got, Expected expected, Floor floor, Look look) {
+    constexpr std::size_t kBlock = 64;
+    for (std::size_t first = 0; first < got.size(); first += kBlock) {
+      const std::size_t end = first + kBlock < got.size() ? first + kBlock : got.size();
+      std::int64_t unusual = 0;
+      for (std::size_t i = first; i < end; ++i) {
+        unusual |= is_usual(got[i], expected(i), floor(i)) ? 0 : 1;
+      }
+      if (unusual == 0) {
+        compared += end - first;
+        continue;
+      }
+      for (std::size_t i = first; i < end; ++i) look(i);
+    }
   }
   // One output that cannot be judged.
   void skip() {
@@ -74,6 +93,13 @@ struct Comparison {
   void merge(const Comparison& other);
 
  private:
+  // Whether an output within `likely` needs no more than to be counted: it has no error, or is
+  // nearer its exact value than the worst output is, by the measure of their bounds.
+  bool is_usual(float got, double expected, double likely) const {
+    const double error = std::abs(static_cast<double>(got) - expected);
+    const double share = worst.ratio < 1 ? worst.ratio : 1;
+    return (error == 0 || error < share * likely) && likely <= std::numeric_limits<double>::max();
+  }
   void see_unusual(std::size_t replica, std::size_t index, float got, double expected,
                    Allowance allowance);
 };
