@@ -11,7 +11,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "reference/nets/split_mix.h"
+#include "reference/numbers/random.h"
 
 #define STBI_NO_STDIO
 #include <stb/stb_image.h>
@@ -174,7 +174,7 @@ Image mirrored(const Image& image) {
 }
 
 // A square with a side between half and the whole of the shorter one; each call draws another.
-Image drawn_crop(const Image& image, std::size_t size, SplitMix& generator) {
+Image drawn_crop(const Image& image, std::size_t size, Random& generator) {
   const std::size_t shorter = std::min(image.height, image.width);
   const std::size_t side = shorter - generator.next() % ((shorter + 1) / 2);
   const std::size_t top = generator.next() % (image.height - side + 1);
@@ -323,7 +323,7 @@ Result<std::vector<Tensor<float>>> load_batch(std::span<const std::string> paths
     }
     batch[i] = normalised(centre);
     for (std::size_t place = i + paths.size(); place < count; place += paths.size()) {
-      SplitMix generator(seed, "crop " + std::to_string(place));
+      Random generator(seed, "crop " + std::to_string(place));
       constexpr int draws = 100;
       for (int draw = 0; draw < draws && batch[place].values.empty(); ++draw) {
         const Image crop = drawn_crop(*image, size, generator);

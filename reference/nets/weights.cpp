@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "reference/nets/safetensors.h"
-#include "reference/nets/split_mix.h"
+#include "reference/numbers/random.h"
 
 namespace shardproof {
 namespace {
 
 // Mean 0, deviation 1.
-double normal(SplitMix& generator) {
+double normal(Random& generator) {
   std::uint64_t sum = 0;
   for (int i = 0; i < 6; ++i) {
     const std::uint64_t two = generator.next();
@@ -27,13 +27,13 @@ double normal(SplitMix& generator) {
 }
 
 // Magnitude uniform in [low, high), either sign.
-double signed_uniform(SplitMix& generator, double low, double high) {
+double signed_uniform(Random& generator, double low, double high) {
   const std::uint64_t bits = generator.next();
   const double magnitude = low + (high - low) * (static_cast<double>(bits >> 11U) * 0x1p-53);
   return (bits & 1U) != 0 ? -magnitude : magnitude;
 }
 
-double draw(SplitMix& generator, const Parameter& parameter) {
+double draw(Random& generator, const Parameter& parameter) {
   const Shape& shape = parameter.shape;
   using Role = Parameter::Role;
   switch (parameter.role) {
@@ -78,7 +78,7 @@ std::optional<std::string> fault(const Parameter& parameter, const StoredTensors
 Weights seeded_weights(std::span<const Parameter> parameters, std::uint64_t seed) {
   Weights weights;
   for (const Parameter& parameter : parameters) {
-    SplitMix generator(seed, parameter.name);
+    Random generator(seed, parameter.name);
     Tensor<float> tensor(parameter.shape);
     for (float& value : tensor.values) value = static_cast<float>(draw(generator, parameter));
     weights.insert_or_assign(parameter.name, std::move(tensor));

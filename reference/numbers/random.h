@@ -14,9 +14,14 @@ namespace shardproof {
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
-  // A stream of its own for each name and index under one seed.
-  Random(std::uint64_t seed, std::string_view name, std::uint64_t index = 0)
-      : state_(Random(Random(seed).next() ^ hash(name)).next() ^ Random(index).next()) {}
+  // A stream of its own for each name under one seed: the name's FNV-1a hash, moved by the seed.
+  Random(std::uint64_t seed, std::string_view name) : state_(0xCBF29CE484222325U) {
+    for (const char c : name) state_ = (state_ ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
+    state_ ^= Random(seed).next();
+  }
+  // And for each index under one seed and name.
+  Random(std::uint64_t seed, std::string_view name, std::uint64_t index)
+      : state_(Random(seed, name).next() ^ Random(index).next()) {}
 
   std::uint64_t next() {
     state_ += 0x9E3779B97F4A7C15U;
@@ -46,12 +51,6 @@ class Random {
   }
 
  private:
-  static std::uint64_t hash(std::string_view text) {  // FNV-1a
-    std::uint64_t value = 0xCBF29CE484222325U;
-    for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
-    return value;
-  }
-
   std::uint64_t state_;
 };
 
