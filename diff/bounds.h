@@ -62,12 +62,19 @@ class SumBound {
  public:
   Allowance at(double total, double magnitude, double squares) const {
     if (!(magnitude <= largest_)) return kUnknownAllowance;
-    const double any = any_rate_ * magnitude + underflow_;
+    const double sum = any_rate_ * magnitude + underflow_;
+    const double stored = stored_rate_ * (total + sum);
+    const double any = sum + stored;
     const double likely =
-        dithered_ ? std::sqrt(total_rate_ * total * total + squares_rate_ * squares) + underflow_
-                  : likely_rate_ * magnitude + underflow_;
-    const double stored = stored_rate_ * (total + any);
-    return {any + stored, (likely < any ? likely : any) + stored};
+        dithered_ ? independent(total, squares) : likely_rate_ * magnitude + underflow_ + stored;
+    return {any, likely < any ? likely : any};
+  }
+
+  // λ·u·√V, underflow and storing: `likely` of a dithered sum where it is not limited by `any`, so
+  // that several may be joined as the root of the sum of their squares.
+  double independent(double total, double squares) const {
+    return std::sqrt(total_rate_ * total * total + squares_rate_ * squares) + underflow_ +
+           stored_rate_ * total;
   }
 
  private:

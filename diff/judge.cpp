@@ -393,19 +393,21 @@ const Judge::Site& Judge::site(NodeId x) {
     const Tensor<float>& numbers = values_.at(x).at(r);
     const std::vector<ChannelSums> sums = channel_sums(numbers, threads_);
     for (std::size_t c = 0; c < sums.size(); ++c) {
-      SiteChannel channel{sums[c], {}, {}};
+      SiteChannel channel{sums[c], {}, 0};
+      Allowance sum;
       const double total = std::abs(sums[c].sum.value) + sums[c].sum.radius;
       const bool exact =
           multiples(numbers, c, exact_quantum(sums[c].magnitude, sums[c].count, contract));
       if (!exact) {
         const SumBound bound = sum_bound(sums[c].count, contract, kind_, Dither::permuted);
-        channel.mean_sum = bound.at(total, sums[c].magnitude, sums[c].squares);
+        sum = bound.at(total, sums[c].magnitude, sums[c].squares);
+        channel.independent_sum = bound.independent(total, sums[c].squares);
       }
       channel.mean = mean_allowance(
-          channel.mean_sum,
+          sum,
           {sums[c].count, exact ? std::abs(sums[c].sum.value) : total, sums[c].magnitude, exact},
           contract);
-      if (may_overflow(sums[c].magnitude)) channel.mean = channel.mean_sum = kUnknownAllowance;
+      if (may_overflow(sums[c].magnitude)) channel.mean = kUnknownAllowance;
       site[r].push_back(channel);
     }
   }
@@ -632,7 +634,7 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
           (division_roundings(of_mean.mean) + premultiply_roundings(of_reduce.mean)) * kU;
       for (std::size_t r = 0; r < replicas_; ++r) {
         const ChannelSums& s = site[r][c].sums;
-        sums += std::pow(site[r][c].mean_sum.likely / (m * replicas), 2);
+        sums += std::pow(site[r][c].independent_sum / (m * replicas), 2);
         mean_roundings += (of_global_mean * std::abs(s.mean.value) +
                            premultiply_roundings(of_mean.mean) * kU * s.magnitude / m) /
                           replicas;
@@ -648,8 +650,7 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
         const ChannelSums& s = site[r][c].sums;
         const double own_delta = site[r][c].mean.likely;
         const double between = std::abs((s.mean - mean).value) + (s.mean - mean).radius;
-        const double squares =
-            bound.at(s.centred_squares, s.centred_squares, s.centred_fourths).likely;
+        const double squares = bound.independent(s.centred_squares, s.centred_fourths);
         second_moments += std::pow(squares / (m * replicas), 2);
         first_order += std::pow(2 * between * own_delta / replicas, 2);
         linear +=

@@ -12,9 +12,9 @@
 #include "diff/bounds.h"
 #include "diff/verdict.h"
 #include "reference/graph/channel_sums.h"
-#include "reference/graph/tensor.h"
 #include "reference/graph/graph.h"
 #include "reference/graph/products.h"
+#include "reference/graph/tensor.h"
 
 namespace shardproof {
 
@@ -40,7 +40,7 @@ class Judge {
   struct SiteChannel {
     ChannelSums sums;
     Allowance mean;
-    Allowance mean_sum;  // of Σx alone
+    double independent_sum;  // error of Σx, of which replicas have independent ones
   };
   using Site = std::vector<std::vector<SiteChannel>>;  // [replica][channel]
 
