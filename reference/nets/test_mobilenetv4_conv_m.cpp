@@ -153,6 +153,16 @@ TEST_CASE("ReLU follows the expand and the second depthwise, not the first nor t
   CHECK(chain(graph, row3, "x")[7] == "f0pg");                // no ReLU, no skip
 }
 
+TEST_CASE("every BN site has the ε that was asked for") {
+  const NetOptions options{.epsilon = 0x1p-8F};
+  for (const Node& node : network(options, BatchNorm::synchronised).nodes()) {
+    if (const auto* site = std::get_if<BnSync>(&node.operation)) CHECK(site->epsilon == 0x1p-8F);
+  }
+  for (const Node& node : network(options, BatchNorm::batch).nodes()) {
+    if (const auto* site = std::get_if<BnBatch>(&node.operation)) CHECK(site->epsilon == 0x1p-8F);
+  }
+}
+
 TEST_CASE("a width divisor divides every channel count but those of the images and classes") {
   for (const std::size_t divisor : {1, 2, 4, 8, 16}) {
     const auto nodes = by_name(network({64, 10, divisor, 1e-5F}, BatchNorm::batch));
