@@ -155,10 +155,12 @@ TEST_CASE("ReLU follows the expand and the second depthwise, not the first nor t
 
 TEST_CASE("every BN site has the ε that was asked for") {
   const NetOptions options{.epsilon = 0x1p-8F};
-  for (const Node& node : network(options, BatchNorm::synchronised).nodes()) {
+  const Graph sync = network(options, BatchNorm::synchronised);
+  const Graph batch = network(options, BatchNorm::batch);
+  for (const Node& node : sync.nodes()) {
     if (const auto* site = std::get_if<BnSync>(&node.operation)) CHECK(site->epsilon == 0x1p-8F);
   }
-  for (const Node& node : network(options, BatchNorm::batch).nodes()) {
+  for (const Node& node : batch.nodes()) {
     if (const auto* site = std::get_if<BnBatch>(&node.operation)) CHECK(site->epsilon == 0x1p-8F);
   }
 }
