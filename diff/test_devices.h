@@ -1,0 +1,382 @@
+// PlainDevice: the operations of device.h as plain loops, in any order of additions and with any
+// arithmetic that a contract can state. A correct device, when it states its own contract.
+#pragma once
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/engine/device.h"
+#include "reference/numbers/random.h"
+
+namespace shardproof {
+
+struct Arithmetic {
+  enum class Order { forward, backward, random, tree };
+
+  std::string name;
+  Order order = Order::forward;  // in which the terms of a sum are dealt to the lanes; not `tree`
+  std::size_t lanes = 1;         // running sums, then a tree
+  bool compensated = false;      // Kahan
+  bool wide = false;             // float64 running sums
+  bool contracted = false;       // products and sums in one rounding
+  MeanDivision mean = MeanDivision::divide;
+  StatisticsMethod statistics = StatisticsMethod::two_pass;  // or one_pass, welford
+  NormaliseForm form = NormaliseForm::subtract_first;
+  double root = 0;  // ulps by which the reciprocal root errs; 0: rounded root, rounded quotient
+  bool gamma_last = false;  // ((x − μ)·r)·γ in place of (x − μ)·(r·γ)
+  Order reduce = Order::forward;
+  bool reduce_alone = false;  // `mean` is of the all-reduce only
+  bool flushed = false;       // subnormal operands and results become zero
+};
+
+// The contract that such arithmetic keeps.
+inline Contract contract_of(const Arithmetic& arithmetic) {
+  Contract contract;
+  contract.lanes = arithmetic.lanes;
+  contract.accumulate = arithmetic.wide ? Accumulate::float64 : Accumulate::float32;
+  contract.mean = arithmetic.mean;
+  contract.statistics = arithmetic.statistics;
+  contract.form = arithmetic.form;
+  contract.contraction = arithmetic.contracted;
+  contract.subnormals_kept = !arithmetic.flushed;
+  contract.root = arithmetic.root == 0 ? 1.5 : arithmetic.root;
+  contract.root_exact_at_powers_of_four = arithmetic.root == 0;
+  return contract;
+}
+
+// While it lives, the processor treats subnormal numbers as zero, if asked to and if it can.
+class FlushSubnormals {
+ public:
+#if defined(__SSE2__)
+  explicit FlushSubnormals(bool flush) : before_(_mm_getcsr()) {
+    if (flush) _mm_setcsr(before_ | 0x8040U);  // results, operands
+  }
+  ~FlushSubnormals() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+#else
+  explicit FlushSubnormals(bool) {}
+#endif
+};
+
+class PlainDevice : public Device {
+ public:
+  PlainDevice(std::size_t replicas, Arithmetic arithmetic)
+      : PlainDevice(replicas, arithmetic, contract_of(arithmetic)) {}
+  // A device that states another contract than its own.
+  PlainDevice(std::size_t replicas, Arithmetic arithmetic, const Contract& contract)
+      : replicas_(static_cast<int>(replicas)), does_(std::move(arithmetic)), states_(contract) {}
+
+  std::string name() const override { return does_.name; }
+  int replicas() const override { return replicas_; }
+  Contract contract(Operation operation, std::size_t, std::size_t) const override {
+    Contract contract = states_;
+    if (operation == Operation::all_reduce_mean) contract.accumulate = Accumulate::float32;
+    if (does_.reduce_alone && operation != Operation::all_reduce_mean) {
+      contract.mean = MeanDivision::divide;
+    }
+    return contract;
+  }
+
+  float* allocate(int, std::size_t count) override {
+    auto memory = std::make_unique<float[]>(count);
+    float* const pointer = memory.get();
+    std::fill_n(pointer, count, std::numeric_limits<float>::quiet_NaN());
+    memory_.emplace(pointer, std::move(memory));
+    return pointer;
+  }
+  void release(int, float* pointer) override { memory_.erase(pointer); }
+  void upload(int, float* to, const float* from, std::size_t count) override {
+    std::copy_n(from, count, to);
+  }
+  void download(int, const float* from, float* to, std::size_t count) override {
+    std::copy_n(from, count, to);
+  }
+  void synchronize() override {}
+
+  void convolution(const ConvolutionCall& call) override {
+    const FlushSubnormals flush(does_.flushed);
+    for (std::size_t n = 0; n < call.batch; ++n) {
+      for (std::size_t out = 0; out < call.out_channels; ++out) {
+        const float bias = call.bias == nullptr ? 0 : call.bias[out];
+        float* const y = call.y + (n * call.out_channels + out) * call.out_height * call.out_width;
+        windows(call, call.in_channels, call.x + n * call.in_channels * call.height * call.width,
+                call.weight + out * call.in_channels * call.kernel * call.kernel, y);
+        if (call.bias == nullptr) continue;
+        for (std::size_t i = 0; i < call.out_height * call.out_width; ++i) y[i] += bias;
+      }
+    }
+  }
+  void depthwise(const DepthwiseCall& call) override {
+    const FlushSubnormals flush(does_.flushed);
+    for (std::size_t plane = 0; plane < call.batch * call.channels; ++plane) {
+      windows(call, 1, call.x + plane * call.height * call.width,
+              call.weight + plane % call.channels * call.kernel * call.kernel,
+              call.y + plane * call.out_height * call.out_width);
+    }
+  }
+  void dense(const DenseCall& call) override {
+    const FlushSubnormals flush(does_.flushed);
+    for (std::size_t n = 0; n < call.batch; ++n) {
+      for (std::size_t out = 0; out < call.out; ++out) {
+        const float product = sum(call.in, [&](std::size_t i) {
+          return Term{call.x[n * call.in + i], call.weight[i * call.out + out]};
+        });
+        call.y[n * call.out + out] = call.bias == nullptr ? product : product + call.bias[out];
+      }
+    }
+  }
+
+  void channel_mean(const ChannelMeanCall& call) override {
+    const FlushSubnormals flush(does_.flushed);
+    for (std::size_t c = 0; c < call.channels; ++c) {
+      const auto x = [&](std::size_t j) { return number(call, c, j); };
+      const std::size_t m = call.batch * call.plane;
+      call.mean[c] = does_.statistics == StatisticsMethod::welford ? welford(m, x).mean
+                                                                   : mean(m, [&](std::size_t j) {
+                                                                       return Term{x(j), 1};
+                                                                     });
+    }
+  }
+  void channel_variance(const ChannelVarianceCall& call) override {
+    const FlushSubnormals flush(does_.flushed);
+    for (std::size_t c = 0; c < call.channels; ++c) {
+      const auto x = [&](std::size_t j) { return number(call, c, j); };
+      const std::size_t m = call.batch * call.plane;
+      const float own = call.own_mean[c];
+      float variance = 0;
+      if (does_.statistics == StatisticsMethod::welford) {
+        variance = welford(m, x).squares / static_cast<float>(m);
+      } else if (does_.statistics == StatisticsMethod::one_pass) {
+        const float second = mean(m, [&](std::size_t j) { return Term{x(j), x(j)}; });
+        variance = does_.contracted ? std::fma(-own, own, second) : second - own * own;
+      } else {
+        variance = mean(m, [&](std::size_t j) {
+          const float d = x(j) - own;
+          return Term{d, d};
+        });
+      }
+      const float distance = own - call.mean[c];
+      call.variance[c] = multiply_add(distance, distance, variance);
+    }
+  }
+  void normalise(const NormaliseCall& call) override {
+    const FlushSubnormals flush(does_.flushed);
+    for (std::size_t row = 0; row < call.batch * call.channels; ++row) {
+      const std::size_t c = row % call.channels;
+      const float root = reciprocal_root(call.variance[c] + call.epsilon);
+      const float scale = call.gamma[c] * root;
+      const float shift = multiply_add(-call.mean[c], scale, call.beta[c]);
+      for (std::size_t i = row * call.plane; i < (row + 1) * call.plane; ++i) {
+        const float d = call.x[i] - call.mean[c];
+        const float y = does_.form == NormaliseForm::fused ? multiply_add(call.x[i], scale, shift)
+                        : does_.gamma_last ? multiply_add(d * root, call.gamma[c], call.beta[c])
+                                           : multiply_add(d, scale, call.beta[c]);
+        call.y[i] = call.relu && y < 0 ? 0 : y;
+      }
+    }
+  }
+  void global_average_pool(const PoolCall& call) override {
+    const FlushSubnormals flush(does_.flushed);
+    for (std::size_t i = 0; i < call.batch * call.channels; ++i) {
+      call.y[i] = mean(call.plane, [&](std::size_t j) {
+        return Term{call.x[i * call.plane + j], 1};
+      });
+    }
+  }
+  void relu(const PointwiseCall& call) override {
+    const FlushSubnormals flush(does_.flushed);
+    for (std::size_t i = 0; i < call.count; ++i) call.y[i] = call.x[i] < 0 ? 0 : call.x[i];
+  }
+  void add(const AddCall& call) override {
+    const FlushSubnormals flush(does_.flushed);
+    for (std::size_t i = 0; i < call.count; ++i) call.y[i] = call.a[i] + call.b[i];
+  }
+
+  void all_reduce_mean(const AllReduceMeanCall& call) override {
+    const FlushSubnormals flush(does_.flushed);
+    const std::size_t ranks = call.send.size();
+    const float factor = 1 / static_cast<float>(ranks);
+    std::vector<float> terms(ranks);
+    for (std::size_t i = 0; i < call.count; ++i) {
+      for (std::size_t r = 0; r < ranks; ++r) {
+        terms[r] = call.send[r][i];
+        if (does_.mean == MeanDivision::premultiply) terms[r] *= factor;
+      }
+      float total = reduced(terms);
+      if (does_.mean == MeanDivision::divide) total /= static_cast<float>(ranks);
+      if (does_.mean == MeanDivision::reciprocal) total *= factor;
+      for (float* to : call.receive) to[i] = total;
+    }
+  }
+
+ private:
+  using Order = Arithmetic::Order;
+  struct Term {  // a·b
+    float a, b;
+  };
+
+  float multiply_add(float a, float b, float c) const {
+    return does_.contracted ? std::fma(a, b, c) : a * b + c;
+  }
+
+  template <class Call>
+  static float number(const Call& call, std::size_t channel, std::size_t j) {
+    return call.x[(j / call.plane * call.channels + channel) * call.plane + j % call.plane];
+  }
+
+  // 0 … n − 1 in the order in which terms are taken.
+  const std::vector<std::size_t>& order_of(std::size_t n) {
+    std::vector<std::size_t>& order = orders_[n];
+    if (order.empty()) {
+      order.resize(n);
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      if (does_.order == Order::backward) std::reverse(order.begin(), order.end());
+      if (does_.order == Order::random) Random(n).shuffle(std::span(order));
+    }
+    return order;
+  }
+
+  template <class Sum, class Step>
+  float sum_in_lanes(std::size_t n, Step step) {
+    std::vector<Sum> sums(does_.lanes, Sum{0});
+    if (n > 0) {
+      const std::vector<std::size_t>& order = order_of(n);
+      for (std::size_t j = 0; j < n; ++j) {
+        const std::size_t lane = j % does_.lanes;
+        sums[lane] = step(sums[lane], lane, order[j]);
+      }
+    }
+    for (std::size_t half = does_.lanes / 2; half > 0; half /= 2) {
+      for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+    }
+    return static_cast<float>(sums[0]);
+  }
+
+  template <class Terms>
+  float sum(std::size_t n, Terms term) {
+    if (does_.wide) {
+      return sum_in_lanes<double>(n, [&](double sum, std::size_t, std::size_t j) {
+        const Term t = term(j);
+        return sum + static_cast<double>(t.a) * static_cast<double>(t.b);
+      });
+    }
+    if (does_.compensated) {
+      std::vector<float> lost(does_.lanes, 0);
+      return sum_in_lanes<float>(n, [&](float sum, std::size_t lane, std::size_t j) {
+        const Term t = term(j);
+        const float with = t.a * t.b - lost[lane];
+        const float next = sum + with;
+        lost[lane] = (next - sum) - with;
+        return next;
+      });
+    }
+    return sum_in_lanes<float>(n, [&](float sum, std::size_t, std::size_t j) {
+      const Term t = term(j);
+      return multiply_add(t.a, t.b, sum);
+    });
+  }
+
+  template <class Terms>
+  float mean(std::size_t n, Terms term) {
+    const MeanDivision division = does_.reduce_alone ? MeanDivision::divide : does_.mean;
+    const float count = static_cast<float>(n);
+    if (division == MeanDivision::premultiply) {
+      const float factor = 1 / count;
+      return sum(n, [&](std::size_t j) {
+        const Term t = term(j);
+        return Term{t.a * t.b, factor};
+      });
+    }
+    const float total = sum(n, term);
+    return division == MeanDivision::reciprocal ? total * (1 / count) : total / count;
+  }
+
+  struct Running {
+    float mean = 0, squares = 0;
+  };
+  template <class Numbers>
+  Running welford(std::size_t n, Numbers x) {
+    Running running;
+    for (std::size_t j = 0; j < n; ++j) {
+      const float d = x(j) - running.mean;
+      running.mean += d / static_cast<float>(j + 1);
+      running.squares += d * (x(j) - running.mean);
+    }
+    return running;
+  }
+
+  // The rounded root, or the float32 number farthest from the exact root within does_.root ulps, on
+  // a side that depends on the argument.
+  float reciprocal_root(float argument) const {
+    const double exact = 1 / std::sqrt(static_cast<double>(argument));
+    const bool ordinary = std::isfinite(exact) && exact > 0;
+    if (does_.root == 0 || !ordinary) return 1 / std::sqrt(argument);
+    const double reach = does_.root * std::ldexp(1.0, std::ilogb(exact) - 23);
+    const bool up = Random(static_cast<std::uint64_t>(1e6 * exact)).coin();
+    float root = static_cast<float>(exact);
+    for (;;) {
+      const float next = std::nextafter(root, up ? std::numeric_limits<float>::infinity() : 0.0F);
+      if (!(std::abs(static_cast<double>(next) - exact) <= reach)) return root;
+      root = next;
+    }
+  }
+
+  float reduced(std::vector<float> terms) const {
+    if (does_.reduce == Order::backward) std::reverse(terms.begin(), terms.end());
+    if (does_.reduce == Order::random) Random(terms.size()).shuffle(std::span(terms));
+    if (does_.reduce == Order::tree) {
+      while (terms.size() > 1) {
+        for (std::size_t i = 0; i + 1 < terms.size(); i += 2)
+          terms[i / 2] = terms[i] + terms[i + 1];
+        if (terms.size() % 2 != 0) terms[terms.size() / 2] = terms.back();
+        terms.resize((terms.size() + 1) / 2);
+      }
+      return terms[0];
+    }
+    return std::accumulate(terms.begin() + 1, terms.end(), terms[0]);
+  }
+
+  // One channel of outputs; terms are channel after channel, row after row. Padding is left out.
+  template <class Call>
+  void windows(const Call& call, std::size_t channels, const float* x, const float* weight,
+               float* y) {
+    std::vector<Term> terms;
+    for (std::size_t oy = 0; oy < call.out_height; ++oy) {
+      for (std::size_t ox = 0; ox < call.out_width; ++ox) {
+        terms.clear();
+        for (std::size_t i = 0; i < channels * call.kernel * call.kernel; ++i) {
+          const std::size_t iy =  // wraps in the padding
+              oy * call.stride + i / call.kernel % call.kernel - call.pad_begin;
+          const std::size_t ix = ox * call.stride + i % call.kernel - call.pad_begin;
+          if (iy >= call.height || ix >= call.width) continue;
+          const std::size_t channel = i / (call.kernel * call.kernel);
+          terms.push_back({x[(channel * call.height + iy) * call.width + ix], weight[i]});
+        }
+        y[oy * call.out_width + ox] = sum(terms.size(), [&](std::size_t j) { return terms[j]; });
+      }
+    }
+  }
+
+  int replicas_;
+  Arithmetic does_;
+  Contract states_;
+  std::map<const float*, std::unique_ptr<float[]>> memory_;
+  std::map<std::size_t, std::vector<std::size_t>> orders_;
+};
+
+}  // namespace shardproof
