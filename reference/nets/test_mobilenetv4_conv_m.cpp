@@ -183,6 +183,8 @@ TEST_CASE("an option out of range is an error that names it") {
   using Catch::Contains;
   CHECK_THAT(message({.size = 0}), Contains("size 0"));
   CHECK_THAT(message({.size = 225}), Contains("size 225") && Contains("multiple of 32"));
+  CHECK_THAT(message({.size = 240}), Contains("size 240"));
+  CHECK_THAT(message({.size = 4128}), Contains("size 4128"));
   CHECK_THAT(message({.size = std::size_t{1} << 60}), Contains("size 1152921504606846976"));
   CHECK_THAT(message({.classes = 0}), Contains("classes 0"));
   CHECK_THAT(message({.classes = 1'000'001}), Contains("classes 1000001"));
