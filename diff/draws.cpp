@@ -303,9 +303,12 @@ Probe site_probe(const Graph& graph, const Unit& unit, std::size_t replicas, std
         continue;
       }
       const std::vector<std::int64_t> d = deviations(count, plan.variances[r], own);
-      for (std::size_t i = 0; i < count; ++i) {
-        number(i) =
-            static_cast<float>(static_cast<double>(plan.mean + plan.offsets[r] + d[i]) * quantum);
+      for (std::size_t n = 0; n < batch; ++n) {
+        const std::size_t first = x.index(n, c, 0, 0);
+        for (std::size_t i = 0; i < in.plane(); ++i) {
+          const std::int64_t quanta = plan.mean + plan.offsets[r] + d[n * in.plane() + i];
+          x.values[first + i] = static_cast<float>(static_cast<double>(quanta) * quantum);
+        }
       }
     }
   });

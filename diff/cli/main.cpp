@@ -1,5 +1,7 @@
 // The program. This file alone is compiled for any x86-64 processor, so that an older one is told
 // in a line what it lacks.
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +28,9 @@ __attribute__((constructor(101))) void check_processor() {
 
 int main(int argc, char** argv) {
   using namespace shardproof::cli;
+  // Tensors come and go with every launch: memory that is kept is not faulted in again.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   CLI::App program(
       "Is a data-parallel training kernel right? Compares a device with an exact reference.",
       "shardproof");
