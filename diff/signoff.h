@@ -10,8 +10,8 @@
 
 #include "device/engine/device.h"
 #include "diff/verdict.h"
-#include "reference/graph/tensor.h"
 #include "reference/graph/graph.h"
+#include "reference/graph/tensor.h"
 
 namespace shardproof {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "device/engine/device.h"
-#include "reference/graph/tensor.h"
 #include "reference/graph/graph.h"
+#include "reference/graph/tensor.h"
 
 namespace shardproof {
 
