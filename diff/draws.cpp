@@ -179,28 +179,32 @@ std::vector<std::int64_t> deviations(std::size_t count, std::int64_t variance, R
   std::vector<std::int64_t> d(count, 0);
   if (count < 2 || variance <= 0) return d;
   const double half_width = std::sqrt(1.5 * static_cast<double>(variance));
-  std::int64_t sum = 0;
-  for (std::int64_t& value : d) {
-    value = static_cast<std::int64_t>(std::nearbyint(random.triangular(half_width)));
-    sum += value;
-  }
-  while (sum != 0) {
-    const std::int64_t step = sum > 0 ? 1 : -1;
-    d[random.below(count)] -= step;
-    sum -= step;
-  }
-  std::int64_t missing = static_cast<std::int64_t>(count) * variance;
-  for (const std::int64_t value : d) missing -= value * value;
-  for (std::size_t tries = 0; missing != 0 && tries < 20 * count + 20000; ++tries) {
-    std::int64_t& a = d[random.below(count)];
-    std::int64_t& b = d[random.below(count)];
-    if (&a == &b) continue;
-    const std::int64_t step = random.coin() ? 1 : -1;
-    const std::int64_t change = 2 * (step * (a - b) + 1);  // (a + step)² + (b − step)² − a² − b²
-    if (std::abs(missing - change) >= std::abs(missing)) continue;
-    a += step;
-    b -= step;
-    missing -= change;
+  std::int64_t missing = 1;
+  // A few numbers far apart may leave no step towards the variance: then others are drawn.
+  for (int attempt = 0; missing != 0 && attempt < 32; ++attempt) {
+    std::int64_t sum = 0;
+    for (std::int64_t& value : d) {
+      value = static_cast<std::int64_t>(std::nearbyint(random.triangular(half_width)));
+      sum += value;
+    }
+    while (sum != 0) {
+      const std::int64_t step = sum > 0 ? 1 : -1;
+      d[random.below(count)] -= step;
+      sum -= step;
+    }
+    missing = static_cast<std::int64_t>(count) * variance;
+    for (const std::int64_t value : d) missing -= value * value;
+    for (std::size_t tries = 0; missing != 0 && tries < 20 * count + 1000; ++tries) {
+      std::int64_t& a = d[random.below(count)];
+      std::int64_t& b = d[random.below(count)];
+      if (&a == &b) continue;
+      const std::int64_t step = random.coin() ? 1 : -1;
+      const std::int64_t change = 2 * (step * (a - b) + 1);  // (a + step)² + (b − step)² − a² − b²
+      if (std::abs(missing - change) >= std::abs(missing)) continue;
+      a += step;
+      b -= step;
+      missing -= change;
+    }
   }
   return d;
 }
@@ -238,6 +242,11 @@ ChannelPlan plan_channel(std::size_t replicas, std::size_t count, std::int64_t v
       rest -= spread;
       fits = fits && plan.variances[r] > 0;
     }
+    const auto alike = [](const std::vector<std::int64_t>& of_replicas) {
+      return std::count(of_replicas.begin(), of_replicas.end(), of_replicas[0]) ==
+             static_cast<std::ptrdiff_t>(of_replicas.size());
+    };
+    if (replicas > 1 && (alike(plan.offsets) || alike(plan.variances))) fits = false;
     if (fits) break;
     plan.offsets.assign(replicas, 0);
     plan.variances.assign(replicas, variance);
