@@ -187,11 +187,12 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
   const std::vector<float>& stored_weight = weights_.at(weight).values;
   const std::vector<float> w = rounded_operands(stored_weight, contract.operands);
   const float* offset = bias.empty() ? nullptr : weights_.at(bias).values.data();
-  const auto terms = static_cast<double>(geometry.terms());
+  const std::size_t summands = geometry.terms() + (offset == nullptr ? 0 : 1);
+  const auto terms = static_cast<double>(summands);
   const bool windows = geometry.kind == ProductKind::depthwise || geometry.kernel > 1;
   const SumBound bound =
       product_bound(terms, contract, kind_, windows ? Dither::signs : Dither::permuted);
-  const double radius = product_radius(geometry.terms());
+  const double radius = product_radius(summands);
   const int bits = significand_bits(contract.accumulate);
   // Operands flushed on reading change a term by |w|·2^-126 or |x|·2^-126 at the most; so do, by
   // 2^-136, subnormal ones that are rounded to tf32, where an ulp no longer shrinks.
@@ -262,11 +263,23 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
           const double sum = tile.value[at];
           const auto magnitude = static_cast<double>(tile.magnitude[at]);
           const auto squares = tile.squares == nullptr ? 0 : static_cast<double>(tile.squares[at]);
-          double expected = sum;
-          Allowance allowance = bound.at(std::abs(sum), magnitude, squares);
+          const double b = offset == nullptr ? 0 : static_cast<double>(offset[channel]);
+          const double expected = sum + b;
+          const double reach = magnitude + std::abs(b);
+          Allowance allowance = bound.at(std::abs(sum), reach, squares);
+          if (offset != nullptr && kind_ == InputKind::dithered) {
+            // The bias stands where the device puts it: in every partial sum, if it comes first.
+            const double stands =
+                unit_roundoff(contract.accumulate) * std::sqrt(terms) * std::abs(b);
+            allowance.likely = std::min(
+                allowance.any, allowance.likely + kLambda * stands + kU * std::abs(expected));
+          }
+          const int quantum = tile.row_quantum[c] + tile.column_quantum[p];
           const bool exact =
               magnitude <= row_reach[c] * column_reach[p] && tile.sum_is_exact(c, p, bits) &&
-              tile.row_quantum[c] + tile.column_quantum[p] >= least_exponent(contract);
+              quantum >= least_exponent(contract) &&
+              (b == 0 || magnitude == 0 ||
+               (is_multiple(b, quantum) && reach <= std::ldexp(1.0, bits + quantum)));
           if (exact) allowance = {};
           const auto unexplained = [&](const Allowance& a) {
             const double error = std::abs(static_cast<double>(got[first + p]) - expected);
@@ -278,17 +291,8 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
                   magnitude / 8) {
             allowance.likely = allowance.any;
           }
-          allowance = widen(allowance, (radius + operand_rate) * magnitude + flushed[channel]);
-          const double b = offset == nullptr ? 0 : static_cast<double>(offset[channel]);
-          if (offset != nullptr) {
-            expected += b;
-            const bool sum_exact = exact && is_float32(expected) && is_float32(sum);
-            if (!sum_exact) {
-              allowance = widen(allowance, kU * (1 + kU) * (std::abs(expected) + allowance.any) +
-                                               0x1p-53 * (std::abs(sum) + std::abs(b)));
-            }
-          }
-          if (may_overflow(magnitude + std::abs(b))) allowance = kUnknownAllowance;
+          allowance = widen(allowance, (radius + operand_rate) * reach + flushed[channel]);
+          if (may_overflow(reach)) allowance = kUnknownAllowance;
           part.see(r, first + p, got[first + p], expected, allowance);
         };
         part.see_row(
