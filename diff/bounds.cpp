@@ -49,8 +49,8 @@ bool are_multiples(std::span<const float> numbers, int exponent) {
 }
 
 bool is_multiple(double x, int exponent) {
-  const double scaled = std::ldexp(x, -exponent);
-  return scaled == std::trunc(scaled);
+  const double scaled = std::ldexp(x, -exponent);  // may underflow
+  return scaled == std::trunc(scaled) && (scaled != 0 || x == 0);
 }
 
 int needed_quantum(double magnitude, int bits) {
@@ -93,11 +93,16 @@ bool is_kept(double x, const Contract& contract) {
   return is_float32(x) && (contract.subnormals_kept || x == 0 || std::abs(x) >= 0x1p-126);
 }
 
+double longest_run(Accumulate accumulate) {
+  return accumulate == Accumulate::tensor_core ? 0 : 0x1p-8 / unit_roundoff(accumulate);
+}
+
 SumBound::SumBound(double n, double additions, bool rounded_terms, const Contract& contract,
                    InputKind kind, Dither dither) {
   const double u = unit_roundoff(contract.accumulate);
   any_rate_ = additions * u;
-  likely_rate_ = kind == InputKind::natural ? kLambda * std::sqrt(n) * u : any_rate_;
+  const bool truncates = contract.accumulate == Accumulate::tensor_core;
+  likely_rate_ = kind == InputKind::natural && !truncates ? kLambda * std::sqrt(n) * u : any_rate_;
   const double least = std::ldexp(1.0, least_exponent(contract));
   underflow_ = n * (contract.subnormals_kept ? least / 2 : least) * (1 + any_rate_);
   largest_ = largest_sum(contract.accumulate);
@@ -106,8 +111,8 @@ SumBound::SumBound(double n, double additions, bool rounded_terms, const Contrac
 
   // V, by s² and by Q, and the square of λu.
   const double w = std::clamp(static_cast<double>(contract.lanes), 1.0, std::max(n, 1.0));
-  // Longer runs outgrow the dither.
-  dithered_ = kind == InputKind::dithered && n / w * std::sqrt(w) <= 0x1p16;
+  dithered_ =
+      kind == InputKind::dithered && n / w * std::sqrt(w) <= longest_run(contract.accumulate);
   double by_total = 0;
   double by_squares = rounded_terms ? 1 : 0;  // rounded before they are added
   if (dither == Dither::signs) {

@@ -53,6 +53,10 @@ double underflow_error(const Contract& contract);
 bool is_float32(double x);
 bool is_kept(double x, const Contract& contract);
 
+// Up to which L·√w, for w running sums of L terms, errors are likely to stay within λ·u·√V (found
+// by trial). For none in tensor cores: they truncate, so that their errors add up.
+double longest_run(Accumulate accumulate);
+
 // What the tester did to a dithered sum: put its terms in random order, or drew all their signs.
 enum class Dither { permuted, signs };
 

@@ -215,6 +215,14 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
   }
 
   Comparison result = comparison(node, "");
+  const auto overflows = [](const std::vector<float>& given, const std::vector<float>& rounded) {
+    for (std::size_t i = 0; i < rounded.size(); ++i) {
+      if (std::isinf(rounded[i]) && !std::isinf(given[i])) return true;
+    }
+    return false;
+  };
+  const bool weight_overflows =
+      contract.operands != Operands::float32 && overflows(stored_weight, w);
   std::mutex mutex;
   for (std::size_t r = 0; r < replicas_; ++r) {
     const std::vector<float> rounded =
@@ -227,6 +235,10 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
         rounded.empty() || (rounded == values_[x][r].values && w == stored_weight);
     const double operand_rate = contract.operands == Operands::tf32 && !as_given ? 0x1p-9 : 0;
     const std::vector<float>& got = values_[node][r].values;
+    if (weight_overflows || overflows(values_[x][r].values, rounded)) {
+      for (std::size_t i = 0; i < got.size(); ++i) result.skip();
+      continue;
+    }
     const auto sink = [&](const ProductTile& tile) {
       Comparison part = comparison(node, "");
       const std::size_t plane = geometry.y.plane();
@@ -267,6 +279,10 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
           const double expected = sum + b;
           const double reach = magnitude + std::abs(b);
           Allowance allowance = bound.at(std::abs(sum), reach, squares);
+          if (offset != nullptr && contract.accumulate == Accumulate::float64) {
+            // The product may be stored before the bias is added, in float32.
+            allowance = widen(allowance, kU * (1 + kU) * (std::abs(expected) + allowance.any));
+          }
           if (offset != nullptr && kind_ == InputKind::dithered) {
             // The bias stands where the device puts it: in every partial sum, if it comes first.
             const double stands =
@@ -274,12 +290,14 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
             allowance.likely = std::min(
                 allowance.any, allowance.likely + kLambda * stands + kU * std::abs(expected));
           }
-          const int quantum = tile.row_quantum[c] + tile.column_quantum[p];
+          const bool bias_alone = std::min(tile.row_terms[c], tile.column_terms[p]) == 0;
+          const int quantum =
+              bias_alone ? std::max(needed_quantum(std::abs(b), bits), least_exponent(contract))
+                         : tile.row_quantum[c] + tile.column_quantum[p];
           const bool exact =
               magnitude <= row_reach[c] * column_reach[p] && tile.sum_is_exact(c, p, bits) &&
               quantum >= least_exponent(contract) &&
-              (b == 0 || magnitude == 0 ||
-               (is_multiple(b, quantum) && reach <= std::ldexp(1.0, bits + quantum)));
+              (b == 0 || (is_multiple(b, quantum) && reach <= std::ldexp(1.0, bits + quantum)));
           if (exact) allowance = {};
           const auto unexplained = [&](const Allowance& a) {
             const double error = std::abs(static_cast<double>(got[first + p]) - expected);
@@ -618,7 +636,9 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
     const bool quadrature = kind_ == InputKind::dithered && mean_error.any > 0 &&
                             std::isfinite(mean_error.any + variance_error.any) &&
                             of_variance.statistics == StatisticsMethod::two_pass;
-    if (quadrature && m / w * std::sqrt(w * replicas) > 0x1p16) {
+    const double longest =
+        std::min(longest_run(of_mean.accumulate), longest_run(of_variance.accumulate));
+    if (quadrature && m / w * std::sqrt(w * replicas) > longest) {
       mean_error.likely = mean_error.any;
       variance_error.likely = variance_error.any;
     } else if (quadrature) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "diff/bounds.h"
-#include "reference/numbers/bfloat16.h"
+#include "diff/test_devices.h"
 #include "reference/numbers/random.h"
 #include "reference/numbers/rational.h"
 
@@ -53,31 +53,6 @@ float any_float(Random& random) {
 
 // ---- Accumulators
 
-// a·b + sum, rounded as the accumulator does; `contracted` in one rounding.
-double accumulate(Accumulate kind, double sum, float a, float b, bool contracted) {
-  const double product = static_cast<double>(a) * static_cast<double>(b);
-  const double term = contracted ? product : static_cast<double>(static_cast<float>(product));
-  switch (kind) {
-    case Accumulate::float32:
-      return static_cast<double>(contracted ? std::fma(a, b, static_cast<float>(sum))
-                                            : static_cast<float>(sum) + static_cast<float>(term));
-    case Accumulate::float64:
-      return sum + product;
-    case Accumulate::tensor_core: {  // towards zero, to 24 bits
-      const double added = sum + static_cast<double>(static_cast<float>(product));
-      const double nearest = static_cast<double>(static_cast<float>(added));
-      if (std::abs(nearest) <= std::abs(added)) return nearest;
-      return static_cast<double>(std::nextafter(static_cast<float>(nearest), 0.0F));
-    }
-    case Accumulate::bfloat16:
-      return double(BFloat16(sum + double(BFloat16(static_cast<float>(product)))));
-    case Accumulate::float16:
-      return static_cast<double>(static_cast<_Float16>(
-          sum + static_cast<double>(static_cast<_Float16>(static_cast<float>(product)))));
-  }
-  return 0;
-}
-
 constexpr std::array<Accumulate, 5> kAccumulators{Accumulate::float32, Accumulate::float64,
                                                   Accumulate::tensor_core, Accumulate::bfloat16,
                                                   Accumulate::float16};
@@ -112,13 +87,13 @@ double sum_in_lanes(const Terms& terms, Accumulate kind, std::size_t lanes, bool
   std::vector<double> sums(lanes, 0);
   for (std::size_t i = 0; i < terms.a.size(); ++i) {
     double& sum = sums[i % lanes];
-    sum = accumulate(kind, sum, terms.a[i], terms.b[i], contracted);
+    sum = accumulated(kind, sum, terms.a[i], terms.b[i], contracted);
   }
   for (std::size_t half = lanes / 2; half > 0; half /= 2) {
     for (std::size_t i = 0; i < half; ++i) {
       sums[i] = kind == Accumulate::float64
                     ? sums[i] + sums[i + half]
-                    : accumulate(kind, sums[i], static_cast<float>(sums[i + half]), 1, contracted);
+                    : accumulated(kind, sums[i], static_cast<float>(sums[i + half]), 1, contracted);
     }
   }
   return static_cast<double>(static_cast<float>(sums[0]));
@@ -161,6 +136,14 @@ TEST_CASE("a number is a multiple of a quantum exactly when the quotient is whol
     const bool whole = is_whole(exact(static_cast<double>(x)) / power_of_two(exponent));
     REQUIRE(is_multiple(static_cast<double>(x), exponent) == whole);
     REQUIRE(are_multiples(std::span(&x, 1), exponent) == whole);
+  }
+}
+
+TEST_CASE("only zero is a multiple of a quantum beyond every number") {
+  for (const int exponent : {150, 1100, 2000, 1 << 16, 1 << 17}) {
+    CHECK_FALSE(is_multiple(1, exponent));
+    CHECK_FALSE(is_multiple(-0x1p127, exponent));
+    CHECK(is_multiple(0, exponent));
   }
 }
 

@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "device/engine/device.h"
+#include "reference/numbers/bfloat16.h"
 #include "reference/numbers/random.h"
 
 namespace shardproof {
@@ -30,8 +32,11 @@ struct Arithmetic {
   Order order = Order::forward;  // in which the terms of a sum are dealt to the lanes; not `tree`
   std::size_t lanes = 1;         // running sums, then a tree
   bool compensated = false;      // Kahan
-  bool wide = false;             // float64 running sums
-  bool contracted = false;       // products and sums in one rounding
+  Accumulate accumulate = Accumulate::float32;  // the running sums; the all-reduce keeps float32
+  Operands operands = Operands::float32;        // of products
+  bool bias_first = false;                      // sums start from the bias, else it is added last
+  bool truncated = false;                       // operands are cut to tf32, not rounded
+  bool contracted = false;                      // products and sums in one rounding
   MeanDivision mean = MeanDivision::divide;
   StatisticsMethod statistics = StatisticsMethod::two_pass;  // or one_pass, welford
   NormaliseForm form = NormaliseForm::subtract_first;
@@ -46,7 +51,8 @@ struct Arithmetic {
 inline Contract contract_of(const Arithmetic& arithmetic) {
   Contract contract;
   contract.lanes = arithmetic.lanes;
-  contract.accumulate = arithmetic.wide ? Accumulate::float64 : Accumulate::float32;
+  contract.accumulate = arithmetic.accumulate;
+  contract.operands = arithmetic.operands;
   contract.mean = arithmetic.mean;
   contract.statistics = arithmetic.statistics;
   contract.form = arithmetic.form;
@@ -72,6 +78,31 @@ class FlushSubnormals {
   explicit FlushSubnormals(bool) {}
 #endif
 };
+
+// sum + a·b as an accumulator of that kind gives it; `contracted` in one rounding, where it can.
+inline double accumulated(Accumulate kind, double sum, float a, float b, bool contracted) {
+  const double product = static_cast<double>(a) * static_cast<double>(b);
+  const float rounded = a * b;
+  switch (kind) {
+    case Accumulate::float32:
+      return static_cast<double>(contracted ? std::fma(a, b, static_cast<float>(sum))
+                                            : static_cast<float>(sum) + rounded);
+    case Accumulate::float64:
+      return sum + product;
+    case Accumulate::tensor_core: {  // towards zero, to 24 bits
+      const double exact = sum + static_cast<double>(rounded);
+      const auto nearest = static_cast<float>(exact);
+      const bool away = std::abs(static_cast<double>(nearest)) > std::abs(exact);
+      return static_cast<double>(away ? std::nextafter(nearest, 0.0F) : nearest);
+    }
+    case Accumulate::bfloat16:
+      return double(BFloat16(sum + double(BFloat16(rounded))));
+    case Accumulate::float16:
+      return static_cast<double>(
+          static_cast<_Float16>(sum + static_cast<double>(static_cast<_Float16>(rounded))));
+  }
+  return 0;
+}
 
 class PlainDevice : public Device {
  public:
@@ -112,20 +143,20 @@ class PlainDevice : public Device {
     const FlushSubnormals flush(does_.flushed);
     for (std::size_t n = 0; n < call.batch; ++n) {
       for (std::size_t out = 0; out < call.out_channels; ++out) {
-        const float bias = call.bias == nullptr ? 0 : call.bias[out];
-        float* const y = call.y + (n * call.out_channels + out) * call.out_height * call.out_width;
         windows(call, call.in_channels, call.x + n * call.in_channels * call.height * call.width,
-                call.weight + out * call.in_channels * call.kernel * call.kernel, y);
-        if (call.bias == nullptr) continue;
-        for (std::size_t i = 0; i < call.out_height * call.out_width; ++i) y[i] += bias;
+                call.weight + out * call.in_channels * call.kernel * call.kernel,
+                call.bias == nullptr ? nullptr : call.bias + out,
+                call.y + (n * call.out_channels + out) * call.out_height * call.out_width);
       }
     }
   }
   void depthwise(const DepthwiseCall& call) override {
     const FlushSubnormals flush(does_.flushed);
     for (std::size_t plane = 0; plane < call.batch * call.channels; ++plane) {
+      const std::size_t c = plane % call.channels;
       windows(call, 1, call.x + plane * call.height * call.width,
-              call.weight + plane % call.channels * call.kernel * call.kernel,
+              call.weight + c * call.kernel * call.kernel,
+              call.bias == nullptr ? nullptr : call.bias + c,
               call.y + plane * call.out_height * call.out_width);
     }
   }
@@ -133,10 +164,11 @@ class PlainDevice : public Device {
     const FlushSubnormals flush(does_.flushed);
     for (std::size_t n = 0; n < call.batch; ++n) {
       for (std::size_t out = 0; out < call.out; ++out) {
-        const float product = sum(call.in, [&](std::size_t i) {
-          return Term{call.x[n * call.in + i], call.weight[i * call.out + out]};
-        });
-        call.y[n * call.out + out] = call.bias == nullptr ? product : product + call.bias[out];
+        const auto term = [&](std::size_t i) {
+          return Term{operand(call.x[n * call.in + i]), operand(call.weight[i * call.out + out])};
+        };
+        call.y[n * call.out + out] =
+            product(call.in, term, call.bias == nullptr ? nullptr : call.bias + out);
       }
     }
   }
@@ -251,9 +283,31 @@ class PlainDevice : public Device {
     return order;
   }
 
+  static float added(float a, float b) { return a + b; }
+  double added(double a, double b) const {
+    if (does_.accumulate == Accumulate::float64) return a + b;
+    return accumulated(does_.accumulate, a, static_cast<float>(b), 1, false);
+  }
+
+  float operand(float x) const {
+    switch (does_.operands) {
+      case Operands::float32:
+        return x;
+      case Operands::tf32:
+        return does_.truncated ? std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & ~0x1FFFU)
+                               : round_to_tf32(x);
+      case Operands::bfloat16:
+        return round_to_bfloat16(x);
+      case Operands::float16:
+        return static_cast<float>(static_cast<_Float16>(x));
+    }
+    return x;
+  }
+
   template <class Sum, class Step>
-  float sum_in_lanes(std::size_t n, Step step) {
+  float sum_in_lanes(std::size_t n, float start, Step step) {
     std::vector<Sum> sums(does_.lanes, Sum{0});
+    sums[0] = start;
     if (n > 0) {
       const std::vector<std::size_t>& order = order_of(n);
       for (std::size_t j = 0; j < n; ++j) {
@@ -262,22 +316,24 @@ class PlainDevice : public Device {
       }
     }
     for (std::size_t half = does_.lanes / 2; half > 0; half /= 2) {
-      for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+      for (std::size_t i = 0; i < half; ++i) {
+        sums[i] = added(sums[i], sums[i + half]);
+      }
     }
     return static_cast<float>(sums[0]);
   }
 
   template <class Terms>
-  float sum(std::size_t n, Terms term) {
-    if (does_.wide) {
-      return sum_in_lanes<double>(n, [&](double sum, std::size_t, std::size_t j) {
+  float sum(std::size_t n, Terms term, float start = 0) {
+    if (does_.accumulate != Accumulate::float32) {
+      return sum_in_lanes<double>(n, start, [&](double sum, std::size_t, std::size_t j) {
         const Term t = term(j);
-        return sum + static_cast<double>(t.a) * static_cast<double>(t.b);
+        return accumulated(does_.accumulate, sum, t.a, t.b, does_.contracted);
       });
     }
     if (does_.compensated) {
       std::vector<float> lost(does_.lanes, 0);
-      return sum_in_lanes<float>(n, [&](float sum, std::size_t lane, std::size_t j) {
+      return sum_in_lanes<float>(n, start, [&](float sum, std::size_t lane, std::size_t j) {
         const Term t = term(j);
         const float with = t.a * t.b - lost[lane];
         const float next = sum + with;
@@ -285,10 +341,16 @@ class PlainDevice : public Device {
         return next;
       });
     }
-    return sum_in_lanes<float>(n, [&](float sum, std::size_t, std::size_t j) {
+    return sum_in_lanes<float>(n, start, [&](float sum, std::size_t, std::size_t j) {
       const Term t = term(j);
       return multiply_add(t.a, t.b, sum);
     });
+  }
+
+  template <class Terms>
+  float product(std::size_t n, Terms term, const float* bias) {
+    if (bias == nullptr) return sum(n, term);
+    return does_.bias_first ? sum(n, term, *bias) : sum(n, term) + *bias;
   }
 
   template <class Terms>
@@ -354,7 +416,7 @@ class PlainDevice : public Device {
   // One channel of outputs; terms are channel after channel, row after row. Padding is left out.
   template <class Call>
   void windows(const Call& call, std::size_t channels, const float* x, const float* weight,
-               float* y) {
+               const float* bias, float* y) {
     std::vector<Term> terms;
     for (std::size_t oy = 0; oy < call.out_height; ++oy) {
       for (std::size_t ox = 0; ox < call.out_width; ++ox) {
@@ -365,9 +427,11 @@ class PlainDevice : public Device {
           const std::size_t ix = ox * call.stride + i % call.kernel - call.pad_begin;
           if (iy >= call.height || ix >= call.width) continue;
           const std::size_t channel = i / (call.kernel * call.kernel);
-          terms.push_back({x[(channel * call.height + iy) * call.width + ix], weight[i]});
+          terms.push_back(
+              {operand(x[(channel * call.height + iy) * call.width + ix]), operand(weight[i])});
         }
-        y[oy * call.out_width + ox] = sum(terms.size(), [&](std::size_t j) { return terms[j]; });
+        y[oy * call.out_width + ox] = product(
+            terms.size(), [&](std::size_t j) { return terms[j]; }, bias);
       }
     }
   }

@@ -36,6 +36,7 @@ std::vector<Arithmetic> correct_devices() {
     Arithmetic& d = device("one running sum, last term first, fused multiply-add");
     d.order = Order::backward;
     d.contracted = true;
+    d.bias_first = true;
     d.reduce = Order::backward;
     d.gamma_last = true;
   }
@@ -64,7 +65,7 @@ std::vector<Arithmetic> correct_devices() {
   }
   {
     Arithmetic& d = device("float64 sums");
-    d.wide = true;
+    d.accumulate = Accumulate::float64;
     d.reduce = Order::backward;
   }
   {
@@ -118,6 +119,42 @@ std::vector<Arithmetic> correct_devices() {
     d.statistics = StatisticsMethod::one_pass;
     d.lanes = 8;
     d.contracted = true;
+  }
+  {
+    Arithmetic& d = device("tensor cores, operands cut to tf32");
+    d.accumulate = Accumulate::tensor_core;
+    d.bias_first = true;
+    d.operands = Operands::tf32;
+    d.truncated = true;
+  }
+  {
+    Arithmetic& d = device("operands rounded to tf32");
+    d.operands = Operands::tf32;
+    d.lanes = 8;
+  }
+  {
+    Arithmetic& d = device("bfloat16 operands");
+    d.operands = Operands::bfloat16;
+    d.contracted = true;
+  }
+  {
+    Arithmetic& d = device("float16 operands");
+    d.operands = Operands::float16;
+  }
+  {
+    Arithmetic& d = device("bfloat16 sums");
+    d.accumulate = Accumulate::bfloat16;
+  }
+  {
+    Arithmetic& d = device("bfloat16 sums, 8 lanes");
+    d.accumulate = Accumulate::bfloat16;
+    d.bias_first = true;
+    d.lanes = 8;
+    d.order = Order::random;
+  }
+  {
+    Arithmetic& d = device("float16 sums");
+    d.accumulate = Accumulate::float16;
   }
   {
     Arithmetic& d = device("subnormals flushed");
