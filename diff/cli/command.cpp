@@ -4,11 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -37,10 +41,10 @@ void add_net_options(CLI::App& command, NetArguments& arguments) {
   command.add_option("--net", arguments.net, "mobilenetv4-conv-m (or mobilenetv4_conv_medium)")
       ->capture_default_str();
   command.add_option("--size", arguments.size, "Input height and width, a multiple of 32")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   command.add_option("--classes", arguments.classes, "Number of classes")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   command.add_option("--epsilon", arguments.epsilon, "Added to every variance, as float32")
       ->capture_default_str();
@@ -49,7 +53,7 @@ void add_net_options(CLI::App& command, NetArguments& arguments) {
   command.add_option("--weights", arguments.weights,
                      "A safetensors file with the network's names (default: drawn from the seed)");
   command.add_option("--seed", arguments.seed, "Of everything that is drawn")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str();
   command.add_option("--threads", arguments.threads, "CPU threads (default: all)")
       ->check(CLI::Range(1, 1024));
@@ -127,6 +131,26 @@ Progress progress_bar(const std::string& what) {
     if (share >= 1) fmt::print(stderr, "\r{:<{}}\r", "", what.size() + kWidth + 10);
     std::fflush(stderr);
   };
+}
+
+CLI::Validator whole_number(std::uint64_t least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    std::uint64_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    const bool plain = error == std::errc{} && stop == end && (text[0] != '0' || text.size() == 1);
+    if (plain && number >= least) return {};
+    return fmt::format("{} is not a whole number from {} to 2^64 - 1", text, least);
+  };
+  return CLI::Validator(check, "");
+}
+
+bool print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return true;
+  }
+  fmt::print(stderr, "shardproof: cannot write to stdout: {}\n", std::strerror(errno));
+  return false;
 }
 
 int fail(const std::string& message, ExitCode code) {

@@ -35,6 +35,10 @@ struct NetArguments {
 };
 void add_net_options(CLI::App& command, NetArguments& arguments);
 
+// Checks an option for a whole number in plain decimal, at least `least` and below 2^64. (CLI11
+// reads 010 as eight and anything larger as 2^64 − 1.)
+CLI::Validator whole_number(std::uint64_t least);
+
 // A network with its weights and `count` images, read or drawn.
 struct NetInputs {
   Graph synchronised, batch;
@@ -52,6 +56,9 @@ unsigned threads_of(const NetArguments& arguments);
 
 // Draws a bar on stderr where that is a terminal, after two seconds; nothing elsewhere.
 Progress progress_bar(const std::string& what);
+
+// Prints to stdout; says on stderr when not all of it could be written.
+bool print(const std::string& text);
 
 // Prints "shardproof: MESSAGE" to stderr and gives the code back.
 int fail(const std::string& message, ExitCode code);

@@ -173,8 +173,8 @@ int run(const RunArguments& arguments) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!arguments.net.json) {
-    fmt::print("{}\ntook {:.1f} s\n", to_text(arguments, logits, count), seconds);
-    return agrees;
+    const std::string text = to_text(arguments, logits, count);
+    return print(fmt::format("{}\ntook {:.1f} s\n", text, seconds)) ? agrees : no_verdict;
   }
   nlohmann::json rows = nlohmann::json::array();
   for (std::size_t n = 0; n < count; ++n) {
@@ -191,8 +191,7 @@ int run(const RunArguments& arguments) {
                                 {"digits", statement(arguments)},
                                 {"logits", std::move(rows)},
                                 {"seconds", seconds}};
-  fmt::print("{}\n", document.dump(1));
-  return agrees;
+  return print(document.dump(1) + "\n") ? agrees : no_verdict;
 }
 
 }  // namespace
@@ -205,7 +204,7 @@ void add_run(CLI::App& program, int& exit_code) {
   command
       ->add_option("--batch", arguments->batch,
                    "Images in the batch (default: as many as are named, or 8)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   command
       ->add_option("--rigorous", arguments->rigorous,
                    "Prove the digits by interval arithmetic at so many bits (small sizes)")

@@ -98,16 +98,18 @@ int signoff(const SignoffArguments& arguments) {
 
   const std::string json = to_json(report).dump(1) + "\n";
   const std::string text = to_text(report);
-  fmt::print("{}", arguments.net.json ? json : text);
+  std::string unwritten;
   if (!arguments.report.empty()) {
     for (const auto& [name, content] : {std::pair("signoff.json", json), {"signoff.txt", text}}) {
       const auto written = write_whole_file(arguments.report + "/" + name, content);
-      if (!written) return fail(written.error(), no_verdict);
+      if (!written) unwritten = written.error();
     }
   }
+  const bool printed = print(arguments.net.json ? json : text);
+  if (!unwritten.empty()) return fail(unwritten, no_verdict);
   switch (report.result.verdict()) {
     case SignoffResult::Verdict::agrees:
-      return agrees;
+      return printed ? agrees : no_verdict;
     case SignoffResult::Verdict::disagrees:
       return disagrees;
     case SignoffResult::Verdict::none:
@@ -124,10 +126,10 @@ void add_signoff(CLI::App& program, int& exit_code) {
       "signoff", "Judge the device against the reference on a network, launch by launch");
   add_net_options(*command, arguments->net);
   command->add_option("--replicas", arguments->replicas, "Replicas that share the batch")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   command->add_option("--batch", arguments->batch, "Images a replica")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   command->add_option("--backend", arguments->backend, "host or cuda")
       ->check(CLI::IsMember({"host", "cuda"}))
