@@ -1,10 +1,13 @@
 #include "diff/draws.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "reference/graph/channel_sums.h"
@@ -300,9 +303,15 @@ Probe site_probe(const Graph& graph, const Unit& unit, std::size_t replicas, std
         return x.values[(i / in.plane() * in.c + c) * in.plane() + i % in.plane()];
       };
       if (draw == SiteDraw::wide) {
-        // One pair ±d of 12 bits, d² + d² within 2^24; or a few numbers of one sign.
+        // One pair ±d of 12 bits, d² + d² within 2^24; one number of 24 bits; or a few numbers of
+        // one sign.
         const double d = 2049 + 2 * static_cast<double>(own.below(423));
-        const bool pair = c % 2 == 0 && count > 1;
+        const bool pair = c % 3 == 0 && count > 1;
+        if (c % 3 == 1) {
+          x.values[x.index(own.below(batch), c, 0, 0) + own.below(in.plane())] =
+              full_width(own, exponent);
+          continue;
+        }
         const double sign = own.sign();
         const std::size_t first = own.below(count);
         for (std::size_t i = 0; i < std::min<std::size_t>(pair ? 2 : 3, count); ++i) {
@@ -333,6 +342,10 @@ Probe pool_probe(Graph graph, std::size_t replicas, std::size_t batch, PoolDraw 
     const std::size_t count = x.shape.plane();
     const auto bound = static_cast<std::int64_t>(0x1p22 / static_cast<double>(count));
     for (std::size_t first = 0; first < x.values.size(); first += count) {
+      if (draw == PoolDraw::wide && first / count % 2 == 1) {
+        x.values[first + random.below(count)] = full_width(random, exponent);
+        continue;
+      }
       if (draw == PoolDraw::wide) {
         for (int i = 0; i < 3; ++i) {
           x.values[first + random.below(count)] =
@@ -369,6 +382,69 @@ Probe add_probe(Graph graph, std::size_t replicas, std::size_t batch, Random ran
   }
   probe.graph = std::move(graph);
   return probe;
+}
+
+// Either sign, magnitude in [2^low, 2^(high + 1)).
+double at_magnitude(Random& random, int low, int high) {
+  return random.sign() *
+         std::ldexp(1 + random.uniform(), static_cast<int>(random.integer(low, high)));
+}
+
+float not_finite(Random& random) {
+  return random.coin() ? std::numeric_limits<float>::quiet_NaN()
+                       : static_cast<float>(random.sign()) * std::numeric_limits<float>::infinity();
+}
+
+// Rows of numbers at magnitudes from the subnormals to 2^40, zeros of both signs among them; one
+// NaN or infinity.
+void fill_with_corners(Tensor<float>& x, Random& random) {
+  constexpr std::array<int, 8> kExponents{-143, 0, -126, 40, -60, 20, -20, 2};
+  const std::size_t turn = random.below(kExponents.size());
+  for (std::size_t i = 0; i < x.values.size(); ++i) {
+    const int exponent = kExponents[(i / x.shape.w + turn) % kExponents.size()];
+    const double value = random.below(20) == 0 ? 0 : std::ldexp(1 + random.uniform(), exponent);
+    x.values[i] = static_cast<float>(random.sign() * value);
+  }
+  x.values[random.below(x.values.size())] = not_finite(random);
+}
+
+// One channel of a site: `count` numbers on one replica. `kind` is the channel's on all replicas,
+// `shared` a stream that all replicas see alike.
+void fill_channel_with_corners(std::vector<float>& numbers, std::size_t kind, bool first_replica,
+                               double epsilon, Random shared, Random& random) {
+  const double constant = at_magnitude(shared, -10, 10);
+  const auto fill_from = [&](auto draw) {
+    for (float& number : numbers) number = static_cast<float>(draw());
+  };
+  switch (kind % 8) {
+    case 0:
+      fill_from([&] { return constant; });
+      break;
+    case 1:
+      fill_from([&] { return 1e3 + random.triangular(2); });
+      break;
+    case 2:
+      fill_from([&] { return at_magnitude(random, -140, -130); });
+      break;
+    case 3:
+      fill_from([&] { return random.triangular(2); });
+      numbers[random.below(numbers.size())] = 0x1p30F;
+      break;
+    case 4:
+      fill_from([&] { return std::sqrt(epsilon) / 2 * random.triangular(1); });
+      break;
+    case 5:
+      fill_from([&] { return random.triangular(2); });
+      if (first_replica) numbers[random.below(numbers.size())] = not_finite(random);
+      break;
+    case 6:
+      fill_from([&] { return at_magnitude(random, -30, 30); });
+      break;
+    case 7:
+      fill_from([&] { return random.sign() * 0.0; });
+      numbers[random.below(numbers.size())] = 1;
+      break;
+  }
 }
 
 // Adds to each number the sum of two numbers uniform in ±h, h = max(sd/2, 2u·(count/lanes)·|mean|),
@@ -460,7 +536,7 @@ Probe lattice_probe(const Graph& graph, const Unit& unit, std::size_t replicas, 
   Random random(seed, unit.signature, draw);
   switch (unit.kind) {
     case Unit::Kind::product:
-      return product_probe(lifted(graph, unit), replicas, draw == 0 ? batch : 1,
+      return product_probe(lifted(graph, unit), replicas, draw < 3 ? batch : 1,
                            static_cast<ProductDraw>(draw), threads, random);
     case Unit::Kind::site:
       return site_probe(graph, unit, replicas, batch, static_cast<SiteDraw>(draw), threads, random);
@@ -470,6 +546,57 @@ Probe lattice_probe(const Graph& graph, const Unit& unit, std::size_t replicas, 
       return add_probe(lifted(graph, unit), replicas, batch, random);
   }
   throw std::logic_error("lattice_probe: a unit of no known kind");
+}
+
+Probe corner_probe(const Graph& graph, const Unit& unit, std::size_t replicas, std::size_t batch,
+                   std::uint64_t seed, unsigned threads) {
+  Random random(seed, "corners of " + unit.signature);
+  Probe probe;
+  const bool site = unit.kind == Unit::Kind::site;
+  probe.graph = lifted(graph, unit);
+  for (const NodeId input : probe.graph.inputs()) {
+    probe.inputs.push_back(empty_family(probe.graph, input, replicas, site ? batch : 1));
+  }
+  for (const Parameter& parameter : probe.graph.parameters()) {
+    Tensor<float> tensor(parameter.shape);
+    for (float& value : tensor.values) {
+      value = static_cast<float>(site ? parameter.role == Parameter::Role::gamma
+                                            ? at_magnitude(random, -8, 8)
+                                            : at_magnitude(random, -20, 40)
+                                      : at_magnitude(random, -4, 0));
+    }
+    probe.weights.emplace(parameter.name, std::move(tensor));
+  }
+  const std::uint64_t own_seed = random.next();
+  if (!site) {
+    parallel_for(threads, replicas, [&](std::size_t r) {
+      Random own(own_seed, "replica", r);
+      for (Family<float>& family : probe.inputs) fill_with_corners(family[r], own);
+    });
+    return probe;
+  }
+  const Shape in = probe.graph.node(0).shape;
+  const std::size_t turn = random.below(8);
+  double epsilon = 0;
+  for (const Node& node : probe.graph.nodes()) {
+    if (const auto* of_site = std::get_if<BnSync>(&node.operation)) {
+      epsilon = static_cast<double>(of_site->epsilon);
+    }
+  }
+  parallel_for(threads, in.c, [&](std::size_t c) {
+    std::vector<float> numbers(batch * in.plane());
+    for (std::size_t r = 0; r < replicas; ++r) {
+      Random own(own_seed, "replica " + std::to_string(r), c);
+      fill_channel_with_corners(numbers, c + turn, r == 0, epsilon, Random(own_seed, "all", c),
+                                own);
+      Tensor<float>& x = probe.inputs[0][r];
+      for (std::size_t n = 0; n < batch; ++n) {
+        std::copy_n(numbers.begin() + static_cast<std::ptrdiff_t>(n * in.plane()), in.plane(),
+                    x.values.begin() + static_cast<std::ptrdiff_t>(x.index(n, c, 0, 0)));
+      }
+    }
+  });
+  return probe;
 }
 
 Probe dithered_probe(const Graph& graph, const Unit& unit, const Weights& weights,

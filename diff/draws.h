@@ -24,7 +24,8 @@ struct Probe {
 //   product: small integers; one-hot operands; one-hot weights; 13-bit odd numbers against 0 and ±1
 //            on either side
 //   site:    means and variances that every sum and division gives exactly, with ε of the order of
-//            the squared quantum and far below 1e-5; a few odd 12-bit numbers among zeros
+//            the squared quantum and far below 1e-5; a few odd 12-bit numbers, or one
+//            of 24 bits, among zeros
 //   pool:    the same two without ε;   add: numbers of 24 bits at many magnitudes
 std::size_t lattice_draws(const Unit& unit);
 
@@ -32,6 +33,13 @@ std::size_t lattice_draws(const Unit& unit);
 // the small integers have one example a replica.
 Probe lattice_probe(const Graph& graph, const Unit& unit, std::size_t replicas, std::size_t batch,
                     std::size_t draw, std::uint64_t seed, unsigned threads);
+
+// The corners of agreement §5 for this unit, judged as natural input: many magnitudes, subnormals,
+// ±0, NaN or infinity at one place; for sites constant channels, means far above the deviation, one
+// huge element, variances near ε and far below it, γ and β of many magnitudes. Of products, pools
+// and adds, one example a replica.
+Probe corner_probe(const Graph& graph, const Unit& unit, std::size_t replicas, std::size_t batch,
+                   std::uint64_t seed, unsigned threads);
 
 // The unit on `operands` (one family an operand) and `weights`, dithered. `lanes` is the contract's
 // for the unit's sums.

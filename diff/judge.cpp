@@ -111,7 +111,13 @@ Comparison Judge::comparison(NodeId node, std::string part) const {
 }
 
 Contract Judge::contract(Operation operation, NodeId x) const {
-  return device_.contract(operation, batch_, graph_.node(x).shape.plane());
+  const Contract contract = device_.contract(operation, batch_, graph_.node(x).shape.plane());
+  if (contract.lanes == 0 || !(contract.root >= 0 && contract.root < 1e6)) {
+    throw DeviceError(graph_.node(x).name + ": the device's contract states " +
+                      std::to_string(contract.lanes) + " lanes and a root within " +
+                      std::to_string(contract.root) + " ulps");
+  }
+  return contract;
 }
 
 void Judge::drop_read() {
@@ -564,7 +570,7 @@ std::vector<Comparison> Judge::all_reduce(NodeId node) {
     for (std::size_t r = 0; r < replicas_; ++r) {
       const float got = values_[node][r].values[i];
       result.see(r, i, got, expected.value, widen(allowance, expected.radius));
-      equal.see(r, i, got, static_cast<double>(values_[node][0].values[i]), {});
+      equal.see_equal(r, i, got, values_[node][0].values[i]);
     }
   }
   return {result, equal};
@@ -798,7 +804,11 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
         }
       };
       const Spread of_own{given.fixed, given.relative, given.output};
-      compare(channel_own, {own_mean, gamma * root, beta, relu}, of_own, of_own);
+      if (own_variance + epsilon <= 0) {  // no root: the variance itself is judged above
+        for (std::size_t i = 0; i < batch_ * numbers.shape.plane(); ++i) channel_own.skip();
+      } else {
+        compare(channel_own, {own_mean, gamma * root, beta, relu}, of_own, of_own);
+      }
       compare(channel_shard, {mean.value, gamma * global_root, beta, relu}, any, likely);
     }
     const std::lock_guard lock(mutex);

@@ -71,6 +71,17 @@ class Signoff {
                              task_.threads));
     }
     if (unit.kind != Unit::Kind::add) settle(unit, dithered(unit));
+    const Probe corners =
+        corner_probe(task_.graph, unit, task_.images.size(), batch, task_.seed, task_.threads);
+    std::vector<Comparison> of_corners = judge_run(
+        device_, corners.graph, corners.weights, corners.inputs, InputKind::natural, task_.threads);
+    // What may leave float32's range there is not judged on that case, and need not be.
+    const auto unjudged = std::stable_partition(
+        of_corners.begin(), of_corners.end(),
+        [](const Comparison& c) { return c.outcome() != Outcome::not_judged; });
+    record({std::make_move_iterator(unjudged), std::make_move_iterator(of_corners.end())});
+    of_corners.erase(unjudged, of_corners.end());
+    settle(unit, std::move(of_corners));
   }
 
   std::vector<Comparison> dithered(const Unit& unit) {
@@ -98,7 +109,7 @@ class Signoff {
     std::vector<Comparison*> unjudged;
     for (int draw = 0; draw < kFreshDraws && !open.empty(); ++draw) {
       ++result_.fresh_draws;
-      const std::vector<Comparison> fresh = dithered(unit);
+      std::vector<Comparison> fresh = dithered(unit);
       std::vector<Comparison*> still_open;
       for (Comparison* suspicion : open) {
         const auto found = std::find_if(fresh.begin(), fresh.end(), [&](const Comparison& other) {
@@ -113,18 +124,25 @@ class Signoff {
           unjudged.push_back(suspicion);
         } else {
           still_open.push_back(suspicion);
-          if (outcome == Outcome::wrong) suspicion->wrong += found->wrong;
+          if (found->worst.ratio > suspicion->worst.ratio) suspicion->worst = found->worst;
         }
       }
       open = std::move(still_open);
+      // What is wrong in a draw is wrong, whatever the draw was made for.
+      std::erase_if(fresh, [](const Comparison& c) { return c.outcome() != Outcome::wrong; });
+      record(std::move(fresh));
     }
     for (Comparison* suspicion : open) {
       suspicion->wrong += std::exchange(suspicion->suspects, 0);
       if (suspicion->wrong == 0) ++suspicion->wrong;
     }
     for (const Comparison* comparison : unjudged) {
-      result_.unjudged.push_back(comparison->node +
-                                 (comparison->part.empty() ? "" : ": " + comparison->part));
+      std::string name =
+          comparison->node + (comparison->part.empty() ? "" : ": " + comparison->part);
+      if (std::find(result_.unjudged.begin(), result_.unjudged.end(), name) ==
+          result_.unjudged.end()) {
+        result_.unjudged.push_back(std::move(name));
+      }
     }
     record(std::move(comparisons));
   }
@@ -140,8 +158,7 @@ class Signoff {
     comparison.shape = recorded.at(0).shape;
     for (std::size_t r = 0; r < recorded.size(); ++r) {
       for (std::size_t i = 0; i < recorded[r].values.size(); ++i) {
-        comparison.see(r, i, result_.logits[r].values[i],
-                       static_cast<double>(recorded[r].values[i]), {});
+        comparison.see_equal(r, i, result_.logits[r].values[i], recorded[r].values[i]);
       }
     }
     result_.comparisons.push_back(comparison);

@@ -2,6 +2,7 @@
 // each thing compared at a node, with counts, the worst output and how tight the bound was.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -82,6 +83,24 @@ struct Comparison {
       }
       for (std::size_t i = first; i < end; ++i) look(i);
     }
+  }
+  // Compares one output with what another replica, or another run, has there: equal bits, NaN
+  // payloads aside.
+  void see_equal(std::size_t replica, std::size_t index, float got, float first) {
+    if (std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(first) ||
+        (std::isnan(got) && std::isnan(first))) {
+      ++compared;
+      return;
+    }
+    Comparison other;
+    other.compared = other.wrong = 1;
+    other.worst = {replica,
+                   index,
+                   static_cast<double>(got),
+                   static_cast<double>(first),
+                   0,
+                   std::numeric_limits<double>::infinity()};
+    merge(other);
   }
   // One output that cannot be judged.
   void skip() {

@@ -53,11 +53,11 @@ int signoff(const SignoffArguments& arguments) {
   if (auto fits = check_memory(arguments.net, arguments.replicas, arguments.batch); !fits) {
     return fail(fits.error(), bad_input);
   }
+  Result<NetInputs> inputs = prepare(arguments.net, arguments.replicas * arguments.batch);
+  if (!inputs) return fail(inputs.error(), bad_input);
   if (!arguments.report.empty()) {
     if (auto ready = ready_folder(arguments.report); !ready) return fail(ready.error(), bad_input);
   }
-  Result<NetInputs> inputs = prepare(arguments.net, arguments.replicas * arguments.batch);
-  if (!inputs) return fail(inputs.error(), bad_input);
 
   std::unique_ptr<Device> device;
   try {
