@@ -337,7 +337,7 @@ class PlainDevice : public Device {
         const Term t = term(j);
         const float with = t.a * t.b - lost[lane];
         const float next = sum + with;
-        lost[lane] = (next - sum) - with;
+        lost[lane] = std::isfinite(next) ? (next - sum) - with : 0;
         return next;
       });
     }

@@ -98,12 +98,14 @@ Task site(Shape shape, std::size_t replicas, double mean = 0) {
 // ---- What was found
 
 using Names = std::vector<std::string>;
+using Kinds = std::set<std::string>;
 
-// Wrong comparisons: the nodes and their kinds, each once, in the order in which they were found;
-// and the sites of which a statement on the whole site is wrong.
+// Wrong comparisons: the nodes, each once, in the order in which they were found; their kinds; and
+// the sites of which a statement on the whole site is wrong.
 struct Found {
   SignoffResult::Verdict verdict = SignoffResult::Verdict::none;
-  Names nodes, kinds;
+  Names nodes;
+  Kinds kinds;
   std::set<std::string> sites_of_nodes, sites;
 };
 
@@ -152,7 +154,7 @@ Found wrong_in(const Graph& graph, const std::vector<Comparison>& comparisons) {
       found.sites.insert(sites.at(comparison.node));
       continue;
     }
-    add_once(found.kinds, kind_of(graph, comparison));
+    found.kinds.insert(kind_of(graph, comparison));
     if (sites.contains(comparison.node)) found.sites_of_nodes.insert(sites.at(comparison.node));
     add_once(found.nodes, comparison.node);
   }
@@ -174,7 +176,7 @@ bool only_sites_of_nodes(const Found& found) {
 }
 
 template <class Fault, class... Arguments>
-void check_named(const Task& task, const Names& kinds, Arguments... arguments) {
+void check_named(const Task& task, const Kinds& kinds, Arguments... arguments) {
   const auto host = make_host_device(static_cast<int>(task.images.size()), 1, 1);
   Fault device(*host, arguments...);
   const Found found = found_by_sign_off(device, task);
@@ -336,6 +338,21 @@ struct OneReplicaAnUlpOff : ForwardingDevice {
     base().all_reduce_mean(call);
     float& last = call.receive.back()[call.count - 1];
     last = std::nextafter(last, std::numeric_limits<float>::infinity());
+  }
+};
+
+// The last replica adds in another order than the others.
+struct ReplicasReduceInTheirOwnOrder : ForwardingDevice {
+  using ForwardingDevice::ForwardingDevice;
+  void all_reduce_mean(const AllReduceMeanCall& call) override {
+    std::vector<float> sums(call.count, 0);
+    for (std::size_t r = call.send.size(); r-- > 0;) {
+      for (std::size_t i = 0; i < call.count; ++i) sums[i] += call.send[r][i];
+    }
+    base().all_reduce_mean(call);
+    for (std::size_t i = 0; i < call.count; ++i) {
+      call.receive.back()[i] = sums[i] / static_cast<float>(replicas());
+    }
   }
 };
 
@@ -723,7 +740,7 @@ TEST_CASE("one operand rounded is named as a product's fault") {
 // ---- Statistics
 //
 // The variance is judged as a function of x and the global mean, as the graph has it, so a wrong
-// own mean shows there too, after the mean.
+// own mean shows there too.
 
 TEST_CASE("a plain mean of variances is named as the variance's fault") {
   check_named<PlainMeanOfVariances>(small_network(2), {"variance"});
@@ -748,11 +765,13 @@ TEST_CASE("one element missing of 25,088 is named") {
   check_named<OneElementMissingFromVariance>(task, {"variance"});
 }
 
-TEST_CASE("statistics of numbers rounded to bfloat16 are named") {
+TEST_CASE("statistics of rounded numbers are named") {
   check_named<StatisticsOfRoundedNumbers>(small_network(2), {"mean", "variance"},
                                           round_to_bfloat16);
-  check_named<StatisticsOfRoundedNumbers>(site({1, 2, 112, 112}, 4), {"mean", "variance"},
-                                          round_to_bfloat16);
+  for (const Rounding rounding : {round_to_bfloat16, round_to_tf32}) {
+    check_named<StatisticsOfRoundedNumbers>(site({1, 2, 112, 112}, 4), {"mean", "variance"},
+                                            rounding);
+  }
 }
 
 TEST_CASE("bfloat16 running sums are named") {
@@ -776,7 +795,7 @@ TEST_CASE("a missing barrier is named as the mean's fault under most seeds") {
     const Found found = found_by_sign_off(device, task);
     if (found.verdict == SignoffResult::Verdict::agrees) continue;
     ++shown;
-    CHECK(found.kinds == Names{"mean"});
+    CHECK(found.kinds == Kinds{"mean"});
   }
   CHECK(shown >= 4);
 }
@@ -813,10 +832,10 @@ TEST_CASE("a relu that turns NaN into zero is named") {
   ReluTurnsNanIntoZero device(*host);
   const std::vector<Comparison> comparisons =
       judge_run(device, task.graph, task.weights, {task.images}, InputKind::natural, 1);
-  CHECK(wrong_in(task.graph, comparisons).kinds == Names{"normalise"});
+  CHECK(wrong_in(task.graph, comparisons).kinds == Kinds{"normalise"});
   CHECK(wrong_in(task.graph,
                  judge_run(*host, task.graph, task.weights, {task.images}, InputKind::natural, 1))
-            .kinds == Names{});
+            .kinds == Kinds{});
 }
 
 // ---- Collectives, pool, residual
@@ -831,6 +850,10 @@ TEST_CASE("one replica an ulp off in an all-reduce is named") {
   check_named<OneReplicaAnUlpOff>(small_network(4), {"reduction"});
 }
 
+TEST_CASE("replicas that reduce in orders of their own are named") {
+  check_named<ReplicasReduceInTheirOwnOrder>(small_network(4), {"reduction"});
+}
+
 TEST_CASE("a pool that divides by one more is named") {
   check_named<PoolDividesByOneMore>(small_network(2), {"pool"});
 }
@@ -840,18 +863,33 @@ TEST_CASE("a residual that reads a stale buffer is named as the add's fault") {
   check_named<StaleResidual>(small_network(2), {"add", "run"});
 }
 
+TEST_CASE("a launch that fails ends the sign-off in disagreement, with its reason") {
+  struct FailingPool : ForwardingDevice {
+    using ForwardingDevice::ForwardingDevice;
+    void global_average_pool(const PoolCall&) override { throw DeviceError("the pool is closed"); }
+  };
+  const Task task = small_network(2);
+  const auto host = make_host_device(2, 1, 1);
+  FailingPool device(*host);
+  const SignoffTask signoff_task = task.of_seed(1);
+  const SignoffResult result = sign_off(device, signoff_task);
+  CHECK(result.verdict() == SignoffResult::Verdict::disagrees);
+  CHECK(result.failure.find("the pool is closed") != std::string::npos);
+  CHECK(wrong_in(task.graph, result.comparisons).nodes == Names{});
+}
+
 // ---- Blocks
 
 TEST_CASE("a skipped last block of channels is named, whether its memory is stale or zero") {
   const Task task = small_network(2);
   for (const Left left : {Left::unwritten, Left::zero}) {
     CAPTURE(left == Left::zero);
-    const auto check = [&](Operation operation, const Names& kinds) {
+    const auto check = [&](Operation operation, const Kinds& kinds) {
       check_named<LastBlockSkipped>(task, kinds, operation, left);
     };
     check(Operation::convolution, {"convolution"});
     check(Operation::depthwise, {"depthwise"});
-    check(Operation::channel_mean, left == Left::zero ? Names{"mean", "variance"} : Names{"mean"});
+    check(Operation::channel_mean, left == Left::zero ? Kinds{"mean", "variance"} : Kinds{"mean"});
     check(Operation::channel_variance, {"variance"});
     check(Operation::normalise, {"normalise"});
   }

@@ -14,6 +14,7 @@
 #include "diff/signoff.h"
 #include "diff/test_devices.h"
 #include "diff/unit.h"
+#include "reference/nets/mobilenetv4_conv_m.h"
 #include "reference/nets/weights.h"
 #include "reference/numbers/random.h"
 
@@ -549,6 +550,61 @@ TEST_CASE("numbers near the end of float32's range are not judged rather than wr
         sound.see(judged_dithered(device, unit, x, 1));
       }
     }
+  }
+}
+
+TEST_CASE("sums on quanta that pass float32's range are not judged rather than wrong") {
+  PlainDevice device(2, named("one running sum"));
+  const auto filled = [](const Graph& graph, float value) {
+    Shape shape = graph.node(0).shape;
+    shape.n = 2;
+    Tensor<float> x(shape);
+    std::fill(x.values.begin(), x.values.end(), value);
+    return Family<float>{x, x};
+  };
+  Soundness sound;
+  for (UnitCase unit : {pointwise(4, 2, 1), dense(8, 1), depthwise(3, 1, 1)}) {
+    for (auto& [name, weight] : unit.weights) {
+      std::fill(weight.values.begin(), weight.values.end(), 1.0F);
+    }
+    sound.see(judged(device, unit.graph, unit.weights, {filled(unit.graph, 0x1p126F)},
+                     InputKind::lattice));
+  }
+  for (const UnitCase& unit : {pool(3, 3, 1), site({1, 2, 3, 3}, false, 1)}) {
+    for (const float value : {0x1p126F, 0x1p62F}) {
+      sound.see(judged(device, unit.graph, unit.weights, {filled(unit.graph, value)},
+                       InputKind::lattice));
+    }
+  }
+  CHECK(sound.false_alarms() == 0);
+}
+
+TEST_CASE("a sign-off of a whole network agrees with every correct device") {
+  NetOptions options;
+  options.size = 64;
+  options.classes = 10;
+  options.width_divisor = 16;
+  const Graph graph = *mobilenetv4_conv_m(options, BatchNorm::synchronised);
+  const Weights weights = seeded_weights(graph.parameters(), 2);
+  constexpr std::size_t kNetworkReplicas = 3;
+  SignoffTask task{graph, weights, {}, 1, 1};
+  for (std::size_t r = 0; r < kNetworkReplicas; ++r) {
+    Random random(7, "image", r);
+    task.images.emplace_back(Shape{2, 3, 64, 64});
+    for (float& value : task.images.back().values) {
+      value = static_cast<float>(random.triangular(2));
+    }
+  }
+  for (const Arithmetic& arithmetic : correct_devices()) {
+    // Long sums of bfloat16 or float16 numbers may be anything, and are not judged.
+    if (unit_roundoff(arithmetic.accumulate) > 0x1p-12) continue;
+    PlainDevice device(kNetworkReplicas, arithmetic);
+    const SignoffResult result = sign_off(device, task);
+    CAPTURE(arithmetic.name, result.suspicions, result.fresh_draws, result.unjudged);
+    for (const Comparison& comparison : result.comparisons) {
+      if (comparison.wrong > 0) FAIL_CHECK(describe(comparison));
+    }
+    CHECK(result.verdict() == SignoffResult::Verdict::agrees);
   }
 }
 
