@@ -671,6 +671,44 @@ TEST_CASE("one running sum does not keep the bound of 256 lanes") {
   CHECK(suspects > 0);
 }
 
+// ---- Suspicions
+
+TEST_CASE("a suspicion that fresh draws confirm is called wrong") {
+  const Arithmetic arithmetic = named("one running sum");
+  Contract strict = contract_of(arithmetic);
+  strict.lanes = 256;
+  PlainDevice device(2, arithmetic, strict);
+  const UnitCase unit = site({1, 4, 112, 112}, false, 1);
+  const SignoffTask task{unit.graph, unit.weights, strained(unit.graph.node(0).shape, 2, 2, 1), 1,
+                         1};
+  const SignoffResult result = sign_off(device, task);
+  CHECK(result.verdict() == SignoffResult::Verdict::disagrees);
+  CHECK(result.fresh_draws >= 3);
+  for (const Comparison& comparison : result.comparisons) {
+    CHECK(comparison.suspects == 0);
+    if (comparison.kind == InputKind::lattice) CHECK(comparison.outcome() == Outcome::agrees);
+  }
+}
+
+TEST_CASE("a suspicion that a fresh draw clears is dropped") {
+  PlainDevice device(2, named("one running sum"));
+  const UnitCase unit = site({1, 2, 112, 112}, false, 1);
+  Shape shape = unit.graph.node(0).shape;
+  shape.n = 2;
+  // Equal numbers round alike, so that their roundings add up.
+  Family<float> x(2, Tensor<float>(shape));
+  for (std::size_t r = 0; r < 2; ++r) {
+    for (std::size_t i = 0; i < x[r].values.size(); ++i) {
+      x[r].values[i] = (i % 8 == 0 ? 0.3F : 0.7F) + static_cast<float>(r);
+    }
+  }
+  const SignoffResult result = sign_off(device, {unit.graph, unit.weights, x, 1, 1});
+  CHECK(result.verdict() == SignoffResult::Verdict::agrees);
+  CHECK(result.suspicions > 0);
+  CHECK(result.suspicions_dropped == result.suspicions);
+  CHECK(result.fresh_draws > 0);
+}
+
 // ---- Tightness: least bound ÷ error over 10^5 outputs of a correct device at its own lanes
 
 namespace {
