@@ -2,9 +2,11 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "diff/signoff.h"
 #include "diff/verdict.h"
+#include "reference/numbers/random.h"
 
 namespace shardproof {
 namespace {
@@ -71,6 +73,20 @@ TEST_CASE("an output of unknown allowance is not judged, whatever stands beside 
   CHECK(skipped.outcome() == Outcome::not_judged);
 }
 
+TEST_CASE("what must be equal is compared bit for bit, NaN payloads aside") {
+  const auto outcome = [](float got, float first) {
+    Comparison comparison;
+    comparison.see_equal(0, 0, got, first);
+    return comparison.outcome();
+  };
+  CHECK(outcome(1, 1) == Outcome::agrees);
+  CHECK(outcome(kNan, -kNan) == Outcome::agrees);
+  CHECK(outcome(kFloatInfinity, kFloatInfinity) == Outcome::agrees);
+  CHECK(outcome(0.0F, -0.0F) == Outcome::wrong);
+  CHECK(outcome(1, std::nextafter(1.0F, 0.0F)) == Outcome::wrong);
+  CHECK(outcome(kNan, 1) == Outcome::wrong);
+}
+
 TEST_CASE("a comparison of nothing is not judged") {
   CHECK(Comparison{}.outcome() == Outcome::not_judged);
 }
@@ -111,6 +127,43 @@ TEST_CASE("the worst output is the one of the largest error to bound, in any ord
     CHECK(comparison.worst.ratio == Approx(2.0 / 3));
     CHECK(comparison.tightness() == Approx(1.5));
     CHECK(comparison.compared == 4);
+  }
+}
+
+TEST_CASE("a row finds what its outputs find one by one") {
+  Random random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const std::size_t size = 1 + random.below(200);
+    std::vector<float> got(size);
+    std::vector<double> expected(size);
+    std::vector<Allowance> allowances(size);
+    const double share = random.below(4) == 0 ? 0.1 : 0.001;  // of unusual outputs
+    for (std::size_t k = 0; k < size; ++k) {
+      expected[k] = random.triangular(4);
+      allowances[k] = {0.5, 0.25 * random.uniform()};
+      got[k] = static_cast<float>(expected[k] + random.triangular(allowances[k].likely / 2));
+      if (random.uniform() > share) continue;
+      const std::uint64_t kind = random.below(5);
+      if (kind == 0) got[k] += 0.4F;
+      if (kind == 1) got[k] = kNan;
+      if (kind == 2) expected[k] = kInfinity;
+      if (kind == 3) allowances[k] = {kInfinity, kInfinity};
+      if (kind == 4) allowances[k] = {};
+    }
+    Comparison one_by_one, row;
+    const auto look = [&](Comparison& comparison, std::size_t k) {
+      comparison.see(0, k, got[k], expected[k], allowances[k]);
+    };
+    for (std::size_t k = 0; k < size; ++k) look(one_by_one, k);
+    row.see_row(
+        got, [&](std::size_t k) { return expected[k]; },
+        [&](std::size_t k) { return allowances[k].likely; }, [&](std::size_t k) { look(row, k); });
+    REQUIRE(row.compared == one_by_one.compared);
+    REQUIRE(row.wrong == one_by_one.wrong);
+    REQUIRE(row.suspects == one_by_one.suspects);
+    REQUIRE(row.not_judged == one_by_one.not_judged);
+    REQUIRE(row.worst.index == one_by_one.worst.index);
+    REQUIRE(row.worst.ratio == one_by_one.worst.ratio);
   }
 }
 
