@@ -79,19 +79,28 @@ std::vector<Logit> enclosed(const NetInputs& inputs, const Tensor<float>& images
   return logits;
 }
 
-// At the first of the fixed precisions that has the bits.
+bool all_known(const std::vector<Logit>& logits) {
+  return std::none_of(logits.begin(), logits.end(),
+                      [](const Logit& logit) { return logit.digits == "?"; });
+}
+
+// At the first of the fixed precisions that has the bits and encloses every logit to a digit or
+// more.
+template <int Digits, int... Wider>
 Result<std::vector<Logit>> rigorous(const NetInputs& inputs, const Tensor<float>& images,
                                     int bits) {
-  try {
-    const double digits = bits / kBitsPerDigit;
-    if (digits <= 30) return enclosed<30>(inputs, images);
-    if (digits <= 80) return enclosed<80>(inputs, images);
-    if (digits <= 160) return enclosed<160>(inputs, images);
-    return enclosed<320>(inputs, images);
-  } catch (const std::domain_error&) {
-    return Error{fmt::format(
-        "--rigorous {}: a variance's enclosure reaches 0 at this precision: ask for more bits",
-        bits)};
+  if (bits <= Digits * kBitsPerDigit || sizeof...(Wider) == 0) {
+    try {
+      std::vector<Logit> logits = enclosed<Digits>(inputs, images);
+      if (all_known(logits)) return logits;
+    } catch (const std::domain_error&) {  // a variance whose enclosure reaches 0
+    }
+  }
+  if constexpr (sizeof...(Wider) > 0) {
+    return rigorous<Wider...>(inputs, images, bits);
+  } else {
+    return Error{
+        fmt::format("--rigorous: no digit of some logit is certain at {} decimal digits", Digits)};
   }
 }
 
@@ -164,7 +173,8 @@ int run(const RunArguments& arguments) {
                       count, arguments.net.size, arguments.net.size, work, kRigorousMultiplyAdds),
           bad_input);
     }
-    Result<std::vector<Logit>> proved = rigorous(*inputs, images, arguments.rigorous);
+    Result<std::vector<Logit>> proved =
+        rigorous<30, 80, 160, 320>(*inputs, images, arguments.rigorous);
     if (!proved) return fail(proved.error(), no_verdict);
     logits = *std::move(proved);
   } else {
