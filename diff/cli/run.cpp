@@ -219,7 +219,7 @@ void add_run(CLI::App& program, int& exit_code) {
       ->add_option("--rigorous", arguments->rigorous,
                    "Prove the digits by interval arithmetic at so many bits (small sizes)")
       ->check(CLI::Range(53, 1063));
-  command->footer("Example: shardproof run --size 64 --batch 4 --rigorous 250");
+  command->footer("Example: shardproof run --size 32 --batch 4 --rigorous 500");
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }
 
