@@ -25,6 +25,7 @@ constexpr std::size_t scan_limit = std::size_t{1} << 30U;  // pixels times scans
 constexpr std::size_t channels = 3;
 
 Result<std::vector<std::byte>> read_file(const std::string& path) {
+  if (path.empty()) return Error{"an image without a name: name a PNG or JPEG"};
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
   if (!std::filesystem::exists(status)) return Error{path + ": no such file"};
@@ -226,8 +227,13 @@ Result<Image> decode_image(std::span<const std::byte> bytes, const std::string& 
   const std::unique_ptr<stbi_uc, void (*)(void*)> pixels(
       stbi_load_from_memory(data, length, &width, &height, &components, channels), stbi_image_free);
   if (!pixels) {
+    // The reason for an unknown chunk of a PNG begins with its four bytes, zeros past the file's
+    // end.
+    const std::string reason = stbi_failure_reason();
+    const bool tells = !reason.empty() && std::all_of(reason.begin(), reason.end(),
+                                                      [](char c) { return c >= ' ' && c <= '~'; });
     return Error{file + ": cannot be decoded; it is truncated, broken or of no common " + kind +
-                 " (" + stbi_failure_reason() + ")"};
+                 (tells ? " (" + reason + ")" : "")};
   }
   return Image{extent.height, extent.width,
                std::vector<std::uint8_t>(pixels.get(), pixels.get() + size * channels)};

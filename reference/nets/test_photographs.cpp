@@ -48,7 +48,9 @@ std::string error_of(const std::string& text) {
   const auto image = decode(text);
   REQUIRE_FALSE(image);
   CHECK(image.error().starts_with("file: "));
-  CHECK(image.error().find('\n') == std::string::npos);
+  CHECK(std::all_of(image.error().begin(), image.error().end(),
+                    [](char c) { return c >= ' ' && c <= '~'; }));
+  CHECK(image.error().find("()") == std::string::npos);
   return image.error();
 }
 
@@ -200,6 +202,7 @@ TEST_CASE("a path that is no picture is named") {
     return batch.error();
   };
   expect(error(folder.path / "missing.png"), {"no such file"});
+  expect(error(""), {"an image without a name"});
   expect(error(folder.path), {"not a regular file"});
   expect(error(folder.write("empty.png", "")), {"neither a PNG nor a JPEG"});
   expect(error(folder.write("text.png", "not a picture")), {"neither"});
@@ -216,7 +219,7 @@ TEST_CASE("a truncated picture is refused at every length") {
     const std::size_t step = std::max<std::size_t>(1, whole.size() / 97);
     for (std::size_t size = 0; size + 12 < whole.size(); size += step) {
       CAPTURE(path, size);
-      CHECK_FALSE(decode(whole.substr(0, size)));
+      (void)error_of(whole.substr(0, size));
     }
   }
 }
