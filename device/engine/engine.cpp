@@ -16,16 +16,13 @@ std::size_t count(const Node& node, std::size_t batch) {
 
 Engine::Engine(Device& device, const Graph& graph, const Weights& weights)
     : device_(device), graph_(graph), plan_(plan()) {
+  require_weights(graph, weights);
   for (const Parameter& parameter : graph.parameters()) {
-    const auto found = weights.find(parameter.name);
-    if (found == weights.end() || found->second.shape != parameter.shape) {
-      throw std::invalid_argument("engine: no weight " + parameter.name + " of shape " +
-                                  to_string(parameter.shape));
-    }
     Buffers& buffers = weights_[parameter.name];
     for (int r = 0; r < device_.replicas(); ++r) {
       buffers.push_back(device_.allocate(r, parameter.shape.size()));
-      device_.upload(r, buffers.back(), found->second.values.data(), parameter.shape.size());
+      device_.upload(r, buffers.back(), weights.at(parameter.name).values.data(),
+                     parameter.shape.size());
     }
   }
 }

@@ -17,13 +17,9 @@ template <Real T>
 class Denotation {
  public:
   Denotation(const Graph& graph, const Weights& weights) : graph_(graph) {
+    require_weights(graph, weights);
     for (const Parameter& parameter : graph.parameters()) {
-      const auto found = weights.find(parameter.name);
-      if (found == weights.end() || found->second.shape != parameter.shape) {
-        throw std::invalid_argument("denote: no weight " + parameter.name + " of shape " +
-                                    to_string(parameter.shape));
-      }
-      weights_.emplace(parameter.name, exact<T>(found->second));
+      weights_.emplace(parameter.name, exact<T>(weights.at(parameter.name)));
     }
   }
 

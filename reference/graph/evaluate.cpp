@@ -21,13 +21,7 @@ class Evaluation {
  public:
   Evaluation(const Graph& graph, const Weights& weights, unsigned threads)
       : graph_(graph), weights_(weights), threads_(threads) {
-    for (const Parameter& parameter : graph.parameters()) {
-      const auto found = weights.find(parameter.name);
-      if (found == weights.end() || found->second.shape != parameter.shape) {
-        throw std::invalid_argument("evaluate: no weight " + parameter.name + " of shape " +
-                                    to_string(parameter.shape));
-      }
-    }
+    require_weights(graph, weights);
   }
 
   Tensor<T> run(const Tensor<float>& input) {

@@ -22,6 +22,16 @@ std::size_t output_extent(std::size_t in, std::size_t kernel, std::size_t stride
   return (padded - kernel) / stride + 1;
 }
 
+void require_weights(const Graph& graph, const Weights& weights) {
+  for (const Parameter& parameter : graph.parameters()) {
+    const auto found = weights.find(parameter.name);
+    if (found == weights.end() || found->second.shape != parameter.shape) {
+      throw std::invalid_argument("no weight " + parameter.name + " of shape " +
+                                  to_string(parameter.shape));
+    }
+  }
+}
+
 std::vector<NodeId> Graph::inputs() const {
   std::vector<NodeId> found;
   for (NodeId id = 0; id < nodes_.size(); ++id) {

@@ -103,6 +103,9 @@ class Graph {
   std::vector<Parameter> parameters_;
 };
 
+// Throws std::invalid_argument unless every parameter of the graph has a weight of its shape.
+void require_weights(const Graph& graph, const Weights& weights);
+
 // ⌊(in + pad_begin + pad_end − kernel) / stride⌋ + 1
 std::size_t output_extent(std::size_t in, std::size_t kernel, std::size_t stride,
                           std::size_t pad_begin, std::size_t pad_end);

@@ -112,7 +112,13 @@ TEST_CASE("NaN passes relu and infinity stays where float32 has it") {
 TEST_CASE("a weight that is missing or misshapen is refused by name") {
   Graph graph;
   graph.dense(graph.input("x", {1, 2, 1, 1}), {"W", "b"}, 3);
-  CHECK_THROWS_WITH(run<float>(graph, {}, tensor({1, 2, 1, 1}, {1, 2})), Catch::Contains("W"));
+  const Tensor<float> x = tensor({1, 2, 1, 1}, {1, 2});
+  const Tensor<float> weight({1, 1, 2, 3}), bias({1, 3, 1, 1}), turned({1, 1, 3, 2});
+  CHECK_THROWS_WITH(run<float>(graph, {{"b", bias}}, x), "no weight W of shape 1x1x2x3");
+  CHECK_THROWS_WITH(run<float>(graph, {{"W", turned}, {"b", bias}}, x),
+                    "no weight W of shape 1x1x2x3");
+  CHECK_THROWS_WITH(run<float>(graph, {{"W", weight}}, x), "no weight b of shape 1x3x1x1");
+  CHECK_NOTHROW(run<float>(graph, {{"W", weight}, {"b", bias}}, x));
 }
 
 TEST_CASE("inputs of another shape, of another N, or on other replicas are refused") {
