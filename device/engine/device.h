@@ -1,19 +1,23 @@
 // A device under judgement: memory on each replica and one method an operation of the network's
-// forward (spec section 4). It is also how a test plants a fault: derive (forwarding_device.h),
-// override one operation, judge the result. All numbers are float32, tensors NCHW and row-major.
-// C++17, since nvcc reads it too.
+// forward (spec section 4) and of the sharded optimizer step (spec section 1). It is also how a
+// test plants a fault: derive (forwarding_device.h), override one operation, judge the result.
+// Numbers are float32 unless a call says otherwise, tensors NCHW and row-major. C++17, since nvcc
+// reads it too.
 //
-// Pointers in a call lie in the memory of the replica that the call names. Outputs never overlap
-// inputs unless a call says so. Work may be queued: outputs are complete after `synchronize` or
-// `download`. Failures, from a missing GPU to an out-of-bounds access, throw DeviceError.
+// Pointers in a call lie in the memory of the replica that the call names; vectors and what stands
+// in them are the caller's. Outputs never overlap inputs unless a call says so. Work may be queued:
+// outputs are complete after `synchronize` or `download`. Failures, from a missing GPU to an
+// out-of-bounds access, throw DeviceError.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "device/engine/contract.h"
 #include "device/runtime/device_error.h"
+#include "reference/slots/array_assignment.h"
 
 namespace shardproof {
 
@@ -28,6 +32,13 @@ enum class Operation {
   global_average_pool,
   dense,
   all_reduce_mean,
+  reduce_scatter_mean,
+  all_gather,
+  all_reduce_sums,
+  partial_sums,
+  shared_step,
+  owned_step,
+  to_bfloat16,
 };
 
 // Cross-correlation. x [batch, in_channels, height, width], weight [out_channels, in_channels,
@@ -130,6 +141,97 @@ struct AllReduceMeanCall {
   std::size_t count;
 };
 
+// receive[r][i] = (1/R) Σ send[·][r·count + i] over the R replicas. One pointer a replica; send has
+// R·count numbers each.
+struct ReduceScatterMeanCall {
+  std::vector<const float*> send;
+  std::vector<float*> receive;
+  std::size_t count;
+};
+
+enum class ElementType { float32, bfloat16 };
+
+// receive[q][r·count + i] = send[r][i] on every replica q. One pointer a replica, to elements of
+// `type`; a bfloat16 number is its 16 bits.
+struct AllGatherCall {
+  std::vector<const void*> send;
+  std::vector<void*> receive;
+  std::size_t count;
+  ElementType type;
+};
+
+// result[r][i] = the float32 number nearest to Σ sums[·][i] over the replicas, divided first by
+// divisors[r][i] where `divisors` is not empty; the same bits on every replica r. One pointer a
+// replica. The sums, float64, are overwritten.
+struct AllReduceSumsCall {
+  std::vector<double*> sums;
+  std::vector<const double*> divisors;
+  std::vector<float*> result;
+  std::size_t count;
+};
+
+// Every step-th number from `first` on, `count` of them.
+struct SumRun {
+  std::uint32_t first, count, step;
+};
+
+// sums[e] = Σ, in float64, of the values in the runs of element e: those from offsets[e] up to
+// offsets[e + 1]. None: 0. Offsets and runs lie in the replica's memory.
+struct PartialSumsCall {
+  int replica;
+  const float* values;
+  const std::uint32_t* offsets;
+  const SumRun* runs;
+  std::size_t elements, run_count;
+  double* sums;
+};
+
+// A replica's values of the slots of coarser scopes. Slot k of the i-th row of all parameters is
+// row[k·rows + i], likewise of parameters and columns.
+struct CoarseValues {
+  float* shared;
+  float* parameter;
+  float* row;
+  float* column;
+  std::size_t parameters, rows, columns;  // of all parameters together
+  const std::uint32_t* parameter_of_row;
+  const std::uint32_t* parameter_of_column;
+};
+
+// Assignments to slots of coarser scopes, in order, each for every element of its scope. Every
+// replica runs them, also one that owns no coordinate.
+struct SharedStepCall {
+  int replica;
+  std::vector<ArrayAssignment> assignments;
+  CoarseValues values;
+};
+
+// Assignments to slots of scope coordinate, in order, for a run of owned coordinates of one
+// parameter: those at positions first … first + count − 1 of the replica's slices.
+struct OwnedStepCall {
+  int replica;
+  std::vector<ArrayAssignment> assignments;
+  // By slot: its values by position. Null: a temporary that nobody reads after the run.
+  std::vector<float*> fields;
+  CoarseValues values;
+  std::size_t first, count;
+  std::size_t parameter;
+  std::size_t first_row, first_column;  // of the parameter among those of all parameters
+  std::size_t columns;                  // of the parameter's matrix
+  // Which element of the parameter stands at a position; null where position first + i has element
+  // first_element + i.
+  const std::uint32_t* element_at;
+  std::size_t first_element;
+};
+
+// y = x rounded to bfloat16, to nearest, ties to even, as its 16 bits. NaN stays NaN.
+struct ToBFloat16Call {
+  int replica;
+  const float* x;
+  std::uint16_t* y;
+  std::size_t count;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -159,6 +261,20 @@ class Device {
   virtual void global_average_pool(const PoolCall& call) = 0;
   virtual void dense(const DenseCall& call) = 0;
   virtual void all_reduce_mean(const AllReduceMeanCall& call) = 0;
+
+  // The optimizer step. A device for networks alone leaves these out.
+  virtual void reduce_scatter_mean(const ReduceScatterMeanCall&) { lacks("reduce_scatter_mean"); }
+  virtual void all_gather(const AllGatherCall&) { lacks("all_gather"); }
+  virtual void all_reduce_sums(const AllReduceSumsCall&) { lacks("all_reduce_sums"); }
+  virtual void partial_sums(const PartialSumsCall&) { lacks("partial_sums"); }
+  virtual void shared_step(const SharedStepCall&) { lacks("shared_step"); }
+  virtual void owned_step(const OwnedStepCall&) { lacks("owned_step"); }
+  virtual void to_bfloat16(const ToBFloat16Call&) { lacks("to_bfloat16"); }
+
+ private:
+  [[noreturn]] void lacks(const std::string& operation) const {
+    throw DeviceError(name() + " has no " + operation + ", which an optimizer step needs");
+  }
 };
 
 }  // namespace shardproof

@@ -39,6 +39,16 @@ class ForwardingDevice : public Device {
   void dense(const DenseCall& call) override { base_.dense(call); }
   void all_reduce_mean(const AllReduceMeanCall& call) override { base_.all_reduce_mean(call); }
 
+  void reduce_scatter_mean(const ReduceScatterMeanCall& call) override {
+    base_.reduce_scatter_mean(call);
+  }
+  void all_gather(const AllGatherCall& call) override { base_.all_gather(call); }
+  void all_reduce_sums(const AllReduceSumsCall& call) override { base_.all_reduce_sums(call); }
+  void partial_sums(const PartialSumsCall& call) override { base_.partial_sums(call); }
+  void shared_step(const SharedStepCall& call) override { base_.shared_step(call); }
+  void owned_step(const OwnedStepCall& call) override { base_.owned_step(call); }
+  void to_bfloat16(const ToBFloat16Call& call) override { base_.to_bfloat16(call); }
+
  protected:
   Device& base() { return base_; }
 
