@@ -6,6 +6,7 @@
 
 #include "reference/numbers/bfloat16.h"
 #include "reference/numbers/hard_numbers.h"
+#include "reference/numbers/nearest_by_definition.h"
 #include "reference/numbers/rational.h"
 
 namespace shardproof {
@@ -31,27 +32,6 @@ float nearest_by_distance(float x, int dropped) {
 
 bool same_bits(float a, float b) {
   return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
-}
-
-// The finite bfloat16 number's value; for the infinities ±2^128, as rounding sees them.
-Rational value_for_rounding(BFloat16 x) {
-  const auto v = double(x);
-  return Rational(std::isinf(v) ? std::copysign(0x1p128, v) : v);
-}
-
-// Whether `got` is the bfloat16 number nearest to x, ties to even.
-bool is_nearest(BFloat16 got, const Rational& x) {
-  if (std::isnan(float(got))) return false;
-  const Rational error = abs(value_for_rounding(got) - x);
-  for (const int step : {-1, 1}) {
-    const auto magnitude = (got.bits() & 0x7fff) + step;
-    if (magnitude < 0 || magnitude > 0x7f80) continue;
-    const auto other =
-        BFloat16::from_bits(static_cast<std::uint16_t>((got.bits() & 0x8000) | magnitude));
-    const Rational other_error = abs(value_for_rounding(other) - x);
-    if (other_error < error || (other_error == error && (got.bits() & 1) != 0)) return false;
-  }
-  return true;
 }
 
 BFloat16 random_finite(HardNumbers& random) {
@@ -138,6 +118,26 @@ TEST_CASE("each bfloat16 operation gives the nearest number to the exact result"
     if (y != 0) right = right && is_nearest(a / b, x / y);
     if (!right) FAIL(std::hex << a.bits() << " and " << b.bits());
   }
+}
+
+TEST_CASE("bfloat16 fma rounds once, also where the product dwarfs the sum's other part") {
+  HardNumbers random(3);
+  for (int i = 0; i < 100'000; ++i) {
+    const BFloat16 a = random_finite(random), b = random_finite(random);
+    BFloat16 c = random_finite(random);
+    // Beside a halfway point of the product, where rounding the sum to float64 first would err.
+    if (random.coin()) c = BFloat16(double(a) * double(b) * std::ldexp(1, -random.below(120)));
+    if (std::isinf(float(c))) continue;
+    if (!is_nearest(fma(a, b, c),
+                    Rational(double(a)) * Rational(double(b)) + Rational(double(c)))) {
+      FAIL(std::hex << a.bits() << ", " << b.bits() << " and " << c.bits());
+    }
+  }
+  // 1 + 2^-8 is halfway, and the last part alone says which way; float64 loses it.
+  const BFloat16 one(1), tiny(0x1p-100), halfway_root(1 + 0x1p-7);
+  CHECK(float(fma(BFloat16(0x1.01p0f), one, tiny)) == 1.0f);
+  CHECK(fma(halfway_root, BFloat16(1.5), tiny).bits() == BFloat16(1.515625).bits());
+  CHECK(fma(halfway_root, BFloat16(1.5), -tiny).bits() == BFloat16(1.5078125).bits());
 }
 
 TEST_CASE("bfloat16 reciprocal square roots are nearest, all of them") {
