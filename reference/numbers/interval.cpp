@@ -18,6 +18,12 @@ Interval<Digits>::Interval(double low, double high) {
 }
 
 template <int Digits>
+Interval<Digits>::Interval(const Rational& x) {
+  mpfr_set_q(left(), x.backend().data(), MPFR_RNDD);
+  mpfr_set_q(right(), x.backend().data(), MPFR_RNDU);
+}
+
+template <int Digits>
 auto Interval<Digits>::lower() const -> Bound {
   Bound bound;
   mpfr_set(bound.backend().data(), left(), MPFR_RNDD);
@@ -78,6 +84,33 @@ template <int Digits>
 Interval<Digits> Interval<Digits>::maximum(const Interval& a, const Interval& b) {
   Interval result;
   mpfr_max(result.left(), a.left(), b.left(), MPFR_RNDD);
+  mpfr_max(result.right(), a.right(), b.right(), MPFR_RNDU);
+  return result;
+}
+
+template <int Digits>
+Interval<Digits> Interval<Digits>::minimum(const Interval& a, const Interval& b) {
+  Interval result;
+  mpfr_min(result.left(), a.left(), b.left(), MPFR_RNDD);
+  mpfr_min(result.right(), a.right(), b.right(), MPFR_RNDU);
+  return result;
+}
+
+template <int Digits>
+Interval<Digits> Interval<Digits>::square_root(const Interval& x) {
+  if (mpfr_sgn(x.left()) < 0) {
+    throw std::domain_error("square root of an interval that reaches below 0: " + x.ends_.str());
+  }
+  Interval result;
+  mpfr_sqrt(result.left(), x.left(), MPFR_RNDD);
+  mpfr_sqrt(result.right(), x.right(), MPFR_RNDU);
+  return result;
+}
+
+template <int Digits>
+Interval<Digits> Interval<Digits>::hull(const Interval& a, const Interval& b) {
+  Interval result;
+  mpfr_min(result.left(), a.left(), b.left(), MPFR_RNDD);
   mpfr_max(result.right(), a.right(), b.right(), MPFR_RNDU);
   return result;
 }

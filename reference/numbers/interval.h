@@ -24,6 +24,8 @@ class Interval {
   explicit Interval(double x) : Interval(x, x) {}
   // [low, high]; throws also when low > high.
   Interval(double low, double high);
+  // The narrowest enclosure.
+  explicit Interval(const Rational& x);
 
   Bound lower() const;
   Bound upper() const;
@@ -56,6 +58,11 @@ class Interval {
   static Interval relu(const Interval& x);
   static Interval relu6(const Interval& x);
   static Interval maximum(const Interval& a, const Interval& b);
+  static Interval minimum(const Interval& a, const Interval& b);
+  // Throws std::domain_error when the lower end is below 0.
+  static Interval square_root(const Interval& x);
+  // The narrowest interval that contains both.
+  static Interval hull(const Interval& a, const Interval& b);
 
  private:
   using Ends = boost::multiprecision::number<boost::multiprecision::mpfi_float_backend<Digits>,

@@ -1,0 +1,92 @@
+// Speed of slot programs on one core, the best of some repetitions.
+//   bench_slots [coordinates = 10000] [repetitions = 7]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "reference/numbers/random.h"
+#include "reference/slots/slot_run.h"
+
+using namespace shardproof;
+
+namespace {
+
+using F = ValueFunction;
+
+constexpr Slot kShared = 9, kSlots = 12, kAssignments = 13;  // of AdamW; the two last a coordinate
+
+// AdamW's update (decoupled decay) of that many coordinates, one after the other.
+Program adamw(Coordinate coordinates) {
+  Program program{kShared + std::size_t{kSlots} * coordinates, {}, {}};
+  for (Coordinate i = 0; i < coordinates; ++i) {
+    const Slot p = kShared + kSlots * i, g = p + 1, m = p + 2, v = p + 3, t = p + 4;
+    const Assignment update[kAssignments] = {{p, F::multiply, {p, 0}},
+                                             {t, F::multiply, {m, 1}},
+                                             {t + 1, F::multiply, {g, 2}},
+                                             {m, F::add, {t, t + 1}},
+                                             {t + 2, F::multiply, {g, g}},
+                                             {t + 3, F::multiply, {v, 3}},
+                                             {t + 4, F::multiply, {t + 2, 4}},
+                                             {v, F::add, {t + 3, t + 4}},
+                                             {t + 5, F::square_root, {v}},
+                                             {t + 6, F::divide, {t + 5, 5}},
+                                             {t + 7, F::add, {t + 6, 6}},
+                                             {t + 7, F::divide, {m, t + 7}},
+                                             {p, F::fused_multiply_add, {t + 7, 7, p}}};
+    program.assignments.insert(program.assignments.end(), update, update + kAssignments);
+  }
+  return program;
+}
+
+Program random_program(std::size_t slots, std::size_t assignments) {
+  Random random(1);
+  Program program{slots, {}, {}};
+  const auto slot = [&] { return static_cast<Slot>(random.below(slots)); };
+  for (std::size_t i = 0; i < assignments; ++i) {
+    const auto function = static_cast<F>(1 + random.below(kValueFunctions - 1));
+    program.assignments.push_back({slot(), function, {slot(), slot(), slot()}});
+  }
+  return program;
+}
+
+template <class Function>
+void report(const char* name, std::size_t assignments, int repetitions, Function&& function) {
+  double best = 1e9;
+  for (int i = 0; i < repetitions; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    function();
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    best = std::min(best, time.count());
+  }
+  std::printf("%-44s %8.1f million assignments/s, %.3f s\n", name,
+              static_cast<double>(assignments) / best * 1e-6, best);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto argument = [&](int i, int otherwise) {
+    return argc > i ? std::max(1, std::atoi(argv[i])) : otherwise;
+  };
+  const auto coordinates = static_cast<Coordinate>(argument(1, 10000));
+  const int repetitions = argument(2, 7);
+
+  const Program update = adamw(coordinates),
+                drawn = random_program(update.slots, update.assignments.size());
+  const std::size_t assignments = update.assignments.size();
+  Random random(2);
+  std::vector<float> state(update.slots);
+  for (float& value : state) value = static_cast<float>(1 + random.uniform());
+  report("slot_run, AdamW, float32", assignments, repetitions,
+         [&] { state = slot_run(std::move(state), update); });
+  report("slot_run, random program, float32", assignments, repetitions,
+         [&] { state = slot_run(std::move(state), drawn); });
+  report("slot_run, AdamW, terms", assignments, repetitions, [&] {
+    TermStore store;
+    std::vector<Term> terms;
+    for (Slot slot = 0; slot < update.slots; ++slot) terms.push_back(store.variable(slot));
+    terms = slot_run(std::move(terms), update, Arithmetic<Term>(store));
+  });
+}
