@@ -226,10 +226,12 @@ template <std::size_t count>
 using Takes = std::integral_constant<std::size_t, count>;
 
 // body(Takes<n>, operation): the function's meaning over T, called with its n = 1, 2 or 3 values.
-// Throws std::logic_error for `constant`, which reads none.
+// Throws std::logic_error for `constant`, which reads none. Inlined always: a call for each
+// assignment would cost as much as the assignment.
 template <class T, class Body>
-decltype(auto) with_operation(ValueFunction function, const Arithmetic<T>& arithmetic,
-                              Body&& body) {
+[[gnu::always_inline]] inline decltype(auto) with_operation(ValueFunction function,
+                                                            const Arithmetic<T>& arithmetic,
+                                                            Body&& body) {
   using F = ValueFunction;
   using V = const T&;
   switch (function) {
