@@ -85,6 +85,7 @@ int main(int argc, char** argv) {
          [&] { state = slot_run(std::move(state), drawn); });
   report("slot_run, AdamW, terms", assignments, repetitions, [&] {
     TermStore store;
+    store.reserve(update.slots + assignments);
     std::vector<Term> terms;
     for (Slot slot = 0; slot < update.slots; ++slot) terms.push_back(store.variable(slot));
     terms = slot_run(std::move(terms), update, Arithmetic<Term>(store));
