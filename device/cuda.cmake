@@ -48,8 +48,9 @@ message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${SHARDPROOF
 target_sources(shardproof_device PRIVATE engine/builtin_cuda_device.cu)
 target_compile_definitions(shardproof_device PUBLIC SHARDPROOF_HAS_CUDA)
 target_include_directories(shardproof_device SYSTEM PRIVATE ${SHARDPROOF_NCCL_INCLUDE})
+# Without contraction, as on the host: a slot program's operations are rounded one by one.
 target_compile_options(shardproof_device PRIVATE
-  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -Xcompiler=-Wall,-Wextra>)
+  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -Xcompiler=-Wall,-Wextra --fmad=false>)
 set_target_properties(shardproof_device PROPERTIES
   CUDA_ARCHITECTURES "${SHARDPROOF_CUDA_ARCHITECTURES}"
   CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF CUDA_RUNTIME_LIBRARY Shared)

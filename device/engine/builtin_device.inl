@@ -3,16 +3,22 @@
 // The including file has included the Backend of its namespace.
 #pragma once
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "device/engine/device.h"
+#include "device/engine/fused_step.h"
 #include "device/kernels/channel_statistics.cuh"
 #include "device/kernels/depthwise.cuh"
+#include "device/kernels/fused_steps.cuh"
 #include "device/kernels/im2col.cuh"
 #include "device/kernels/normalise.cuh"
 #include "device/kernels/pointwise.cuh"
+#include "device/kernels/slot_program.cuh"
+#include "device/kernels/slot_sums.cuh"
 #include "device/kernels/windows.cuh"
 #include "device/runtime/cuda_subset.h"
 
@@ -39,13 +45,17 @@ class BuiltinDevice : public Device {
  public:
   template <class... Arguments>
   explicit BuiltinDevice(Arguments... arguments)
-      : backend_(arguments...), columns_(static_cast<std::size_t>(backend_.replicas())) {}
+      : backend_(arguments...),
+        scratch_(static_cast<std::size_t>(backend_.replicas())),
+        lists_(scratch_.size()) {}
 
   ~BuiltinDevice() override {
-    for (std::size_t replica = 0; replica < columns_.size(); ++replica) {
-      if (columns_[replica].data == nullptr) continue;
+    for (std::size_t replica = 0; replica < scratch_.size(); ++replica) {
       try {
-        backend_.release(static_cast<int>(replica), columns_[replica].data);
+        release_lists(static_cast<int>(replica));
+        if (scratch_[replica].data != nullptr) {
+          backend_.release(static_cast<int>(replica), scratch_[replica].data);
+        }
       } catch (const DeviceError&) {
         // The device failed before, and that was reported.
       }
@@ -66,6 +76,15 @@ class BuiltinDevice : public Device {
         break;
       case Operation::global_average_pool:
         contract.lanes = static_cast<std::size_t>(sum_lanes(plane));
+        break;
+      case Operation::partial_sums:
+      case Operation::all_reduce_sums:
+        contract.accumulate = Accumulate::float64;
+        break;
+      case Operation::shared_step:
+      case Operation::shared_sum:
+      case Operation::owned_step:
+        contract.contraction = false;  // the program's operations, each rounded, in its order
         break;
       default:
         break;  // products: whatever order the library takes
@@ -182,15 +201,142 @@ class BuiltinDevice : public Device {
     }
     check(ncclGroupEnd());
     for (int rank = 0; rank < ranks; ++rank) {
-      launch(kernel<divide>, pointwise_grid(call.count), pointwise_block, 0, backend_.stream(rank),
-             call.count, static_cast<float>(ranks), call.receive[static_cast<std::size_t>(rank)]);
+      divide_by_ranks(rank, call.count, call.receive[static_cast<std::size_t>(rank)]);
     }
   }
 
+  void reduce_scatter_mean(const ReduceScatterMeanCall& call) override {
+    if (call.count == 0) return;
+    check(ncclGroupStart());
+    for (int rank = 0; rank < replicas(); ++rank) {
+      const auto replica = static_cast<std::size_t>(rank);
+      check(ncclReduceScatter(call.send.at(replica), call.receive.at(replica), call.count,
+                              ncclFloat32, ncclSum, backend_.communicator(rank),
+                              backend_.stream(rank)));
+    }
+    check(ncclGroupEnd());
+    for (int rank = 0; rank < replicas(); ++rank) {
+      divide_by_ranks(rank, call.count, call.receive[static_cast<std::size_t>(rank)]);
+    }
+  }
+
+  void all_gather(const AllGatherCall& call) override {
+    if (call.count == 0) return;
+    const ncclDataType_t type = call.type == ElementType::bfloat16 ? ncclBfloat16 : ncclFloat32;
+    check(ncclGroupStart());
+    for (int rank = 0; rank < replicas(); ++rank) {
+      const auto replica = static_cast<std::size_t>(rank);
+      check(ncclAllGather(call.send.at(replica), call.receive.at(replica), call.count, type,
+                          backend_.communicator(rank), backend_.stream(rank)));
+    }
+    check(ncclGroupEnd());
+  }
+
+  void all_reduce_sums(const AllReduceSumsCall& call) override {
+    if (call.count == 0) return;
+    check(ncclGroupStart());
+    for (int rank = 0; rank < replicas(); ++rank) {
+      double* const sums = call.sums.at(static_cast<std::size_t>(rank));
+      check(ncclAllReduce(sums, sums, call.count, ncclFloat64, ncclSum, backend_.communicator(rank),
+                          backend_.stream(rank)));
+    }
+    check(ncclGroupEnd());
+    for (int rank = 0; rank < replicas(); ++rank) {
+      const auto replica = static_cast<std::size_t>(rank);
+      const double* const divisors = call.divisors.empty() ? nullptr : call.divisors.at(replica);
+      launch(kernel<round_sums>, blocks(call.count, pointwise_block), pointwise_block, 0,
+             backend_.stream(rank), call.sums[replica], divisors, call.count,
+             call.result.at(replica));
+    }
+  }
+
+  void partial_sums(const PartialSumsCall& call) override {
+    if (call.elements == 0) return;
+    // Float64 sums in scratch of float32 numbers.
+    auto* const of_runs = reinterpret_cast<double*>(scratch(call.replica, 2 * call.run_count));
+    if (call.run_count > 0) {
+      launch(kernel<run_sums>, blocks(call.run_count, 1), run_sum_lanes,
+             run_sum_lanes * sizeof(double), backend_.stream(call.replica), call.values, call.runs,
+             of_runs);
+    }
+    launch(kernel<sums_of_runs>, blocks(call.elements, pointwise_block), pointwise_block, 0,
+           backend_.stream(call.replica), of_runs, call.offsets, call.elements, call.sums);
+  }
+
+  void shared_step(const SharedStepCall& call) override {
+    const AssignmentList& list = list_of(call.replica, call.assignments, {}, call.values);
+    const CoarseValues& values = call.values;
+    // One launch for assignments to one scope that stand together: its elements are independent.
+    for (std::size_t begin = 0, end = 0; begin < call.assignments.size(); begin = end) {
+      const Scope scope = call.assignments[begin].target.scope;
+      while (end < call.assignments.size() && call.assignments[end].target.scope == scope) ++end;
+      std::size_t elements = 1;
+      const std::uint32_t* parameter_of = nullptr;
+      if (scope == Scope::parameter) elements = values.parameters;
+      if (scope == Scope::row) elements = values.rows, parameter_of = values.parameter_of_row;
+      if (scope == Scope::column)
+        elements = values.columns, parameter_of = values.parameter_of_column;
+      if (elements == 0) continue;
+      launch(kernel<SHARDPROOF_BACKEND::shared_step>, blocks(elements, pointwise_block),
+             elements < pointwise_block ? static_cast<unsigned>(elements) : pointwise_block, 0,
+             backend_.stream(call.replica), list.instructions() + begin, end - begin, elements,
+             parameter_of);
+    }
+  }
+
+  void shared_sum(const SharedSumCall& call) override {
+    if (call.elements == 0) return;
+    launch(kernel<SHARDPROOF_BACKEND::shared_sum>, blocks(call.elements, pointwise_block),
+           pointwise_block, 0, backend_.stream(call.replica), call.values, call.offsets,
+           call.elements, call.mean, call.result);
+  }
+
+  void owned_step(const OwnedStepCall& call) override {
+    if (call.count == 0) return;
+    const AssignmentList& list = list_of(call.replica, call.assignments, call.fields, call.values);
+    if (list.fused) {
+      switch (list.fused->kernel) {
+        case FusedKernel::adamw:
+          return launch_fused<AdamW>(call, *list.fused);
+        case FusedKernel::momentum:
+          return launch_fused<Momentum>(call, *list.fused);
+        case FusedKernel::lion:
+          return launch_fused<Lion>(call, *list.fused);
+      }
+    }
+    const StepRun run{call.first,        call.count,   call.parameter,  call.first_row,
+                      call.first_column, call.columns, call.element_at, call.first_element};
+    const unsigned numbers = step_numbers_for(list.temporaries);
+    launch(kernel<SHARDPROOF_BACKEND::owned_step>,
+           blocks(call.count, std::size_t{step_block} * numbers), step_block,
+           list.temporaries * numbers * step_block * sizeof(float), backend_.stream(call.replica),
+           list.instructions(), call.assignments.size(), run, numbers);
+  }
+
+  void to_bfloat16(const ToBFloat16Call& call) override {
+    if (call.count == 0) return;
+    launch(kernel<SHARDPROOF_BACKEND::to_bfloat16>, pointwise_grid(call.count), pointwise_block, 0,
+           backend_.stream(call.replica), call.x, call.count, call.y);
+  }
+
  private:
-  struct Columns {
+  struct Scratch {
     float* data = nullptr;
     std::size_t count = 0;
+  };
+
+  // Assignments as they lie in a replica's memory, with the pointers of the calls that run them.
+  struct AssignmentList {
+    std::vector<ArrayAssignment> assignments;
+    std::vector<float*> fields;
+    CoarseValues values;
+    float* memory;
+    std::size_t temporaries;  // of one coordinate, at a time
+    std::optional<FusedStep> fused;
+
+    const StepInstruction* instructions() const {
+      return reinterpret_cast<const StepInstruction*>(memory);
+    }
   };
 
   static dim3 blocks(std::size_t threads, std::size_t block) {
@@ -209,22 +355,22 @@ class BuiltinDevice : public Device {
   const float* unfold(const ConvolutionCall& call, const float* image, std::size_t depth) {
     const WindowGeometry geometry{call.height,    call.width,  call.out_height,
                                   call.out_width, call.stride, call.pad_begin};
-    float* const columns = columns_of(call.replica, depth * call.out_height * call.out_width);
+    float* const columns = scratch(call.replica, depth * call.out_height * call.out_width);
     launch(kernel<im2col>, blocks(depth * strips_per_plane(geometry), window_block), window_block,
            0, backend_.stream(call.replica), image, call.in_channels, call.kernel, geometry,
            columns);
     return columns;
   }
 
-  // Scratch that grows to the largest convolution.
-  float* columns_of(int replica, std::size_t count) {
-    Columns& columns = columns_.at(static_cast<std::size_t>(replica));
-    if (columns.count < count) {
-      if (columns.data != nullptr) backend_.release(replica, std::exchange(columns.data, nullptr));
-      columns.data = backend_.allocate(replica, count);
-      columns.count = count;
+  // Grows to the largest use.
+  float* scratch(int replica, std::size_t count) {
+    Scratch& scratch = scratch_.at(static_cast<std::size_t>(replica));
+    if (scratch.count < count) {
+      if (scratch.data != nullptr) backend_.release(replica, std::exchange(scratch.data, nullptr));
+      scratch.data = backend_.allocate(replica, count);
+      scratch.count = count;
     }
-    return columns.data;
+    return scratch.data;
   }
 
   template <class Size, class Stride>
@@ -259,8 +405,151 @@ class BuiltinDevice : public Device {
            bias, count, channels, plane, y);
   }
 
+  void divide_by_ranks(int rank, std::size_t count, float* sums) {
+    launch(kernel<divide>, pointwise_grid(count), pointwise_block, 0, backend_.stream(rank), count,
+           static_cast<float>(replicas()), sums);
+  }
+
+  template <class Step>
+  void launch_fused(const OwnedStepCall& call, const FusedStep& step) {
+    FusedOperands<Step> operands{};
+    for (std::size_t k = 0; k < step.fields.size(); ++k) {
+      operands.field[k] = call.fields[step.fields[k]] + call.first;
+    }
+    for (std::size_t k = 0; k < step.scalars.size(); ++k) {
+      const ArraySlot slot = step.scalars[k];
+      operands.scalar[k] =
+          coarse_data(call.values, slot) + (slot.scope == Scope::parameter ? call.parameter : 0);
+    }
+    launch(kernel<fused_step<Step>>, pointwise_grid(call.count), pointwise_block, 0,
+           backend_.stream(call.replica), operands, call.count);
+  }
+
+  // ---- Assignments in device memory
+
+  // A slot's values of a coarser scope.
+  static float* coarse_data(const CoarseValues& values, ArraySlot slot) {
+    switch (slot.scope) {
+      case Scope::shared:
+        return values.shared + slot.index;
+      case Scope::parameter:
+        return values.parameter + slot.index * values.parameters;
+      case Scope::row:
+        return values.row + slot.index * values.rows;
+      case Scope::column:
+        return values.column + slot.index * values.columns;
+      case Scope::coordinate:
+        break;
+    }
+    return nullptr;
+  }
+
+  static bool same(ArraySlot a, ArraySlot b) { return a.scope == b.scope && a.index == b.index; }
+
+  static bool same(const std::vector<ArrayAssignment>& a, const std::vector<ArrayAssignment>& b) {
+    const auto equal = [](const ArrayAssignment& x, const ArrayAssignment& y) {
+      bool reads = x.function == y.function && same(x.target, y.target);
+      for (std::size_t k = 0; reads && k < arity(x.function); ++k) {
+        reads = same(x.reads[k], y.reads[k]);
+      }
+      return reads;
+    };
+    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), equal);
+  }
+
+  static bool same(const CoarseValues& a, const CoarseValues& b) {
+    return a.shared == b.shared && a.parameter == b.parameter && a.row == b.row &&
+           a.column == b.column && a.parameters == b.parameters && a.rows == b.rows &&
+           a.columns == b.columns;
+  }
+
+  // The list that an earlier call left, or a new one.
+  const AssignmentList& list_of(int replica, const std::vector<ArrayAssignment>& assignments,
+                                const std::vector<float*>& fields, const CoarseValues& values) {
+    std::vector<AssignmentList>& lists = lists_.at(static_cast<std::size_t>(replica));
+    for (const AssignmentList& list : lists) {
+      if (list.fields == fields && same(list.values, values) &&
+          same(list.assignments, assignments)) {
+        return list;
+      }
+    }
+    if (lists.size() == most_lists) release_lists(replica);
+    AssignmentList list{assignments, fields, values, nullptr, 0, std::nullopt};
+    const std::vector<StepInstruction> instructions = instructions_of(list);
+    if (!fields.empty()) {
+      std::vector<bool> kept;
+      for (const float* field : fields) kept.push_back(field != nullptr);
+      list.fused = fused_step(assignments, kept);
+    }
+    const std::size_t count = instructions.size() * sizeof(StepInstruction) / sizeof(float);
+    list.memory = backend_.allocate(replica, count);
+    backend_.upload(replica, list.memory, reinterpret_cast<const float*>(instructions.data()),
+                    count);
+    lists.push_back(std::move(list));
+    return lists.back();
+  }
+
+  void release_lists(int replica) {
+    std::vector<AssignmentList>& lists = lists_.at(static_cast<std::size_t>(replica));
+    for (; !lists.empty(); lists.pop_back()) backend_.release(replica, lists.back().memory);
+  }
+
+  // A temporary takes a place from its first write to its last read; counts the places.
+  static std::vector<StepInstruction> instructions_of(AssignmentList& list) {
+    const std::vector<ArrayAssignment>& assignments = list.assignments;
+    std::vector<std::size_t> last_read(list.fields.size(), 0);
+    for (std::size_t i = 0; i < assignments.size(); ++i) {
+      for (std::size_t k = 0; k < arity(assignments[i].function); ++k) {
+        const ArraySlot read = assignments[i].reads[k];
+        if (read.scope == Scope::coordinate) last_read.at(read.index) = i;
+      }
+    }
+    constexpr std::uint32_t none = ~std::uint32_t{0};
+    std::vector<std::uint32_t> place(list.fields.size(), none), free;
+    const auto operand = [&](ArraySlot slot) -> StepOperand {
+      if (slot.scope != Scope::coordinate) return {coarse_data(list.values, slot), 0, slot.scope};
+      float* const field = list.fields.at(slot.index);
+      if (field != nullptr) return {field, 0, slot.scope};
+      if (place[slot.index] == none) {
+        if (free.empty()) free.push_back(static_cast<std::uint32_t>(list.temporaries++));
+        place[slot.index] = free.back();
+        free.pop_back();
+      }
+      return {nullptr, place[slot.index], slot.scope};
+    };
+    std::vector<StepInstruction> instructions;
+    for (std::size_t i = 0; i < assignments.size(); ++i) {
+      const ArrayAssignment& assignment = assignments[i];
+      StepInstruction instruction{};
+      instruction.function = assignment.function;
+      for (std::size_t k = 0; k < arity(assignment.function); ++k) {
+        instruction.reads[k] = operand(assignment.reads[k]);
+      }
+      const auto free_if_done = [&](ArraySlot slot) {
+        if (slot.scope != Scope::coordinate || place[slot.index] == none) return;
+        if (last_read[slot.index] > i) return;
+        free.push_back(std::exchange(place[slot.index], none));
+      };
+      for (std::size_t k = 0; k < arity(assignment.function); ++k) {
+        free_if_done(assignment.reads[k]);
+      }
+      instruction.target = operand(assignment.target);
+      free_if_done(assignment.target);
+      instructions.push_back(instruction);
+    }
+    if (list.temporaries > most_temporaries) {
+      throw DeviceError("a program that needs " + std::to_string(list.temporaries) +
+                        " temporaries at a time; the built-in device has room for " +
+                        std::to_string(most_temporaries));
+    }
+    return instructions;
+  }
+
+  static constexpr std::size_t most_lists = 64;  // a replica keeps
+
   Backend backend_;
-  std::vector<Columns> columns_;
+  std::vector<Scratch> scratch_;
+  std::vector<std::vector<AssignmentList>> lists_;
 };
 
 }  // namespace shardproof::SHARDPROOF_BACKEND

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "device/engine/contract.h"
+#include "device/kernels/sum_run.h"
 #include "device/runtime/device_error.h"
 #include "reference/slots/array_assignment.h"
 
@@ -37,6 +38,7 @@ enum class Operation {
   all_reduce_sums,
   partial_sums,
   shared_step,
+  shared_sum,
   owned_step,
   to_bfloat16,
 };
@@ -170,11 +172,6 @@ struct AllReduceSumsCall {
   std::size_t count;
 };
 
-// Every step-th number from `first` on, `count` of them.
-struct SumRun {
-  std::uint32_t first, count, step;
-};
-
 // sums[e] = Σ, in float64, of the values in the runs of element e: those from offsets[e] up to
 // offsets[e + 1]. None: 0. Offsets and runs lie in the replica's memory.
 struct PartialSumsCall {
@@ -204,6 +201,18 @@ struct SharedStepCall {
   int replica;
   std::vector<ArrayAssignment> assignments;
   CoarseValues values;
+};
+
+// result[e] = the float32 sum, in order, of the values from offsets[e] up to offsets[e + 1]; of
+// none 0. Divided by their number when `mean`. Every replica has all the values: no other takes
+// part.
+struct SharedSumCall {
+  int replica;
+  const float* values;
+  const std::uint32_t* offsets;
+  std::size_t elements;
+  bool mean;
+  float* result;
 };
 
 // Assignments to slots of scope coordinate, in order, for a run of owned coordinates of one
@@ -268,6 +277,7 @@ class Device {
   virtual void all_reduce_sums(const AllReduceSumsCall&) { lacks("all_reduce_sums"); }
   virtual void partial_sums(const PartialSumsCall&) { lacks("partial_sums"); }
   virtual void shared_step(const SharedStepCall&) { lacks("shared_step"); }
+  virtual void shared_sum(const SharedSumCall&) { lacks("shared_sum"); }
   virtual void owned_step(const OwnedStepCall&) { lacks("owned_step"); }
   virtual void to_bfloat16(const ToBFloat16Call&) { lacks("to_bfloat16"); }
 

@@ -46,6 +46,7 @@ class ForwardingDevice : public Device {
   void all_reduce_sums(const AllReduceSumsCall& call) override { base_.all_reduce_sums(call); }
   void partial_sums(const PartialSumsCall& call) override { base_.partial_sums(call); }
   void shared_step(const SharedStepCall& call) override { base_.shared_step(call); }
+  void shared_sum(const SharedSumCall& call) override { base_.shared_sum(call); }
   void owned_step(const OwnedStepCall& call) override { base_.owned_step(call); }
   void to_bfloat16(const ToBFloat16Call& call) override { base_.to_bfloat16(call); }
 

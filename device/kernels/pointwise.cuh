@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "device/runtime/cuda_subset.h"
 
@@ -41,6 +42,18 @@ __global__ void divide(std::size_t count, float divisor, float* y) {
 __global__ void add_bias(const float* bias, std::size_t count, std::size_t channels,
                          std::size_t plane, float* y) {
   for_own_indices(count, [=](std::size_t i) { y[i] += bias[i / plane % channels]; });
+}
+
+// The 16 bits of the nearest bfloat16 number, ties to even; NaN stays NaN.
+__device__ __forceinline__ std::uint16_t bfloat16_bits(float x) {
+  std::uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  bits = x != x ? bits | 0x00400000u : bits + 0x7fffu + (bits >> 16 & 1u);
+  return static_cast<std::uint16_t>(bits >> 16);
+}
+
+__global__ void to_bfloat16(const float* x, std::size_t count, std::uint16_t* y) {
+  for_own_indices(count, [=](std::size_t i) { y[i] = bfloat16_bits(x[i]); });
 }
 
 }  // namespace shardproof::SHARDPROOF_BACKEND
