@@ -522,6 +522,7 @@ class BuiltinDevice : public Device {
       const ArrayAssignment& assignment = assignments[i];
       StepInstruction instruction{};
       instruction.function = assignment.function;
+      instruction.read_count = static_cast<std::uint32_t>(arity(assignment.function));
       for (std::size_t k = 0; k < arity(assignment.function); ++k) {
         instruction.reads[k] = operand(assignment.reads[k]);
       }

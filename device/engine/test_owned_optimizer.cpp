@@ -5,6 +5,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,9 +17,6 @@
 #include "device/engine/owned_layout.h"
 #include "device/engine/owned_optimizer.h"
 #include "device/engine/step_plan.h"
-#include "reference/numbers/bfloat16.h"
-#include "reference/numbers/nearest.h"
-#include "reference/numbers/random.h"
 #include "reference/slots/array_elements.h"
 #include "reference/slots/compile.h"
 #include "reference/slots/text.h"
@@ -110,26 +108,32 @@ again = all_reduce sum(a)
 p = p - 0.01*(w + norm)/(1 + rows) - u*rows_again - -a*again
 )";
 
-float draw(Random& random) {
-  return static_cast<float>(random.triangular(2.0)) *
-         std::ldexp(1.0f, static_cast<int>(random.integer(-6, 6)));
+float draw(std::mt19937_64& random) {
+  const auto fraction = static_cast<float>(random() >> 40U) * 0x1p-23f - 1.0f;
+  return std::ldexp(fraction, static_cast<int>(random() % 13) - 6);
 }
 
 std::vector<float> draw(std::size_t count, std::uint64_t seed) {
-  Random random(seed, "numbers");
+  std::mt19937_64 random(seed);
   std::vector<float> values(count);
   for (float& value : values) value = draw(random);
   return values;
 }
 
+float to_bfloat16_and_back(float x) {
+  const auto value = std::bit_cast<std::uint32_t>(x);
+  if (std::isnan(x)) return x;
+  return std::bit_cast<float>((value + 0x7fffu + (value >> 16 & 1u)) & 0xffff0000u);
+}
+
 ArrayState<float> initial_state(const ArrayProgram& program, const Shapes& shapes,
                                 std::uint64_t seed = 1) {
-  Random random(seed, "state");
+  std::mt19937_64 random(seed);
   ArrayState<float> state;
   for (std::size_t scope = 0; scope < kScopes; ++scope) {
     const std::size_t count = elements(static_cast<Scope>(scope), shapes);
     for (const ArrayProgram::SlotInfo& slot : program.slots[scope]) {
-      std::vector<float> values(count, slot.initial ? nearest_float32(*slot.initial) : 0.0f);
+      std::vector<float> values(count, slot.initial ? slot.initial->convert_to<float>() : 0.0f);
       if (!slot.initial) {
         for (float& value : values) value = draw(random);
       }
@@ -267,9 +271,9 @@ std::vector<Case> ownerships(const Shapes& shapes, std::size_t ranks) {
   std::vector<std::size_t> sizes;
   for (const ParameterShape& shape : shapes) sizes.push_back(shape.size());
   Ownership table{ranks, {}}, last{ranks, std::vector<Owner>(n, static_cast<Owner>(ranks - 1))};
-  Random random(n, "table", ranks);
+  std::mt19937_64 random(n * 31 + ranks);
   for (std::size_t i = 0; i < n; ++i) {
-    table.owner_of.push_back(static_cast<Owner>(random.below(ranks)));
+    table.owner_of.push_back(static_cast<Owner>(random() % ranks));
   }
   return {{"mod", mod_ownership(n, ranks)},
           {"blocks", block_ownership(n, ranks)},
@@ -306,7 +310,7 @@ void check_equal(const ArrayProgram& program, const OwnedOptimizer& optimizer,
   std::vector<float> parameters;
   if (const auto slot = program.find(ArrayProgram::Role::parameter)) parameters = expected[*slot];
   if (half) {
-    for (float& value : parameters) value = round_to_bfloat16(value);
+    for (float& value : parameters) value = to_bfloat16_and_back(value);
   }
   for (int rank = 0; rank < optimizer.ranks(); ++rank) {
     CAPTURE(rank);

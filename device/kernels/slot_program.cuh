@@ -24,6 +24,7 @@ struct StepOperand {
 struct StepInstruction {
   StepOperand target;
   StepOperand reads[3];
+  std::uint32_t read_count;
   ValueFunction function;
 };
 
@@ -138,7 +139,7 @@ __global__ void owned_step(const StepInstruction* instructions, std::size_t inst
   for (std::size_t i = 0; i < instruction_count; ++i) {
     const StepInstruction& instruction = instructions[i];
     StepView reads[3]{};
-    for (std::size_t k = 0; k < arity(instruction.function); ++k)
+    for (std::uint32_t k = 0; k < instruction.read_count; ++k)
       reads[k] = view(instruction.reads[k], of_rows_or_columns[k]);
     apply(instruction.function, count, view(instruction.target, nullptr), reads[0], reads[1],
           reads[2]);
@@ -160,7 +161,7 @@ __global__ void shared_step(const StepInstruction* instructions, std::size_t ins
     const StepInstruction& instruction = instructions[i];
     const Scope target = instruction.target.scope;
     StepView reads[3]{};
-    for (std::size_t k = 0; k < arity(instruction.function); ++k)
+    for (std::uint32_t k = 0; k < instruction.read_count; ++k)
       reads[k] = view(instruction.reads[k], target);
     apply(instruction.function, 1, view(instruction.target, target), reads[0], reads[1], reads[2]);
   }
