@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -80,6 +81,9 @@ std::vector<ParameterShape> expected_shapes() {
   for (const json& shape : expected_steps()["shapes"]) shapes.push_back({shape[0], shape[1]});
   return shapes;
 }
+
+// The hyper-parameters that an example sets.
+json set_in(const json& example) { return example.value("set", json::object()); }
 
 Rational exact(const json& decimal) { return number_value(decimal.get<std::string>()); }
 
@@ -158,7 +162,7 @@ bool agrees(double x, const Rational& expected) {
 
 template <class T>
 void check_case(const std::string& name, const json& example) {
-  Steps<T> steps(read_program(name), example["set"]);
+  Steps<T> steps(read_program(name), set_in(example));
   const json& gradients = expected_steps()["gradients"];
   for (std::size_t t = 1; t <= gradients.size(); ++t) {
     steps.step(gradients[t - 1]);
@@ -168,7 +172,7 @@ void check_case(const std::string& name, const json& example) {
       const std::vector<T> values = steps.values(slot);
       REQUIRE(values.size() == expected.size());
       for (std::size_t i = 0; i < values.size(); ++i) {
-        INFO(name << " with " << example["set"] << " after step " << t << ": " << slot << "[" << i
+        INFO(name << " with " << set_in(example) << " after step " << t << ": " << slot << "[" << i
                   << "] should be " << expected[i]);
         CHECK(agrees(values[i], exact(expected[i])));
       }
@@ -200,7 +204,7 @@ TEST_CASE("a separable form agrees with the form it comes from, to 60 digits") {
     if (kNotSeparable.count(example["program"]) == 0) continue;
     std::vector<std::vector<Exact>> ends;
     for (const std::string& name : forms(example["program"])) {
-      Steps<Exact> steps(read_program(name), example["set"]);
+      Steps<Exact> steps(read_program(name), set_in(example));
       for (const json& gradient : expected_steps()["gradients"]) steps.step(gradient);
       ends.push_back(steps.values("p"));
     }
@@ -256,11 +260,28 @@ TEST_CASE("a global norm joins all coordinates, norms of tensors those of each t
   }
 }
 
+TEST_CASE("hyper-parameters start with the defaults of their sources") {
+  for (const json& example : expected_steps()["cases"]) {
+    if (!example.contains("defaults")) continue;
+    for (const std::string& name : forms(example["program"])) {
+      std::map<std::string, std::optional<Rational>> starts;
+      const ArrayProgram program = read_program(name);
+      for (const auto& scope : program.slots) {
+        for (const ArrayProgram::SlotInfo& slot : scope) starts[slot.name] = slot.initial;
+      }
+      for (const auto& [slot, value] : example["defaults"].items()) {
+        INFO(name << ": " << slot << " should start with " << value);
+        CHECK(starts[slot] == exact(value));
+      }
+    }
+  }
+}
+
 TEST_CASE("every optimizer has expected steps, at its defaults and at other hyper-parameters") {
   std::map<std::string, std::set<bool>> at_defaults;
   for (const json& example : expected_steps()["cases"]) {
     for (const std::string& name : forms(example["program"])) {
-      at_defaults[name].insert(example["set"].empty());
+      at_defaults[name].insert(example.contains("defaults"));
     }
   }
   std::map<std::string, std::set<bool>> both;
