@@ -18,7 +18,9 @@ using Stream = cudaStream_t;
 // `what`: the call that failed.
 inline void check(cudaError_t error, const std::string& what) {
   if (error == cudaSuccess) return;
-  throw DeviceError(what + ": CUDA error: " + cudaGetErrorString(error));
+  const std::string reason = what + ": CUDA error: " + cudaGetErrorString(error);
+  if (error == cudaErrorMemoryAllocation) throw OutOfDeviceMemory(reason);
+  throw DeviceError(reason);
 }
 
 template <class T>

@@ -7,6 +7,10 @@
 namespace shardproof::host {
 namespace {
 
+// Replicas whose memory has guard pages: of so many the mappings stay well below Linux's 65530.
+// The others run the same launches on the same shapes.
+constexpr int guarded_replicas = 32;
+
 int at_least_one(int count, const char* what) {
   if (count < 1) throw DeviceError(std::string("the host device needs at least one ") + what);
   return count;
@@ -30,7 +34,10 @@ std::string Backend::name() const {
 
 Stream Backend::stream(int) { return {&runtime_}; }
 
-float* Backend::allocate(int, std::size_t count) { return runtime_.memory().allocate(count); }
+float* Backend::allocate(int replica, std::size_t count) {
+  return runtime_.memory().allocate(
+      count, replica < guarded_replicas ? DeviceMemory::Guard::pages : DeviceMemory::Guard::none);
+}
 
 void Backend::release(int, float* pointer) { runtime_.memory().release(pointer); }
 

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +21,7 @@ constexpr bool guard_pages = true;
 #endif
 
 [[noreturn]] void no_room(std::size_t count) {
-  throw DeviceError("no room for " + std::to_string(count) + " numbers in device memory");
+  throw OutOfDeviceMemory("no room for " + std::to_string(count) + " numbers in device memory");
 }
 
 constexpr std::size_t most_spare_bytes = std::size_t{256} << 20;
@@ -30,16 +31,16 @@ std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)
 }  // namespace
 
 DeviceMemory::~DeviceMemory() {
-  for (const auto& [start, allocation] : allocations_) retire(allocation);
+  for (const auto& [start, allocation] : allocations_) retire(start, allocation);
   for (const auto& [bytes, mapping] : spare_) munmap(mapping, bytes);
 }
 
-float* DeviceMemory::allocate(std::size_t count) {
+float* DeviceMemory::allocate(std::size_t count, Guard guard) {
   if (count > (std::size_t{1} << 60)) no_room(count);
   Allocation allocation{count * sizeof(float), nullptr, 0};
   char* usable;
   std::size_t body = allocation.bytes;
-  if constexpr (guard_pages) {
+  if (guard_pages && guard == Guard::pages) {
     const std::size_t page = page_bytes();
     body = (allocation.bytes + page - 1) / page * page;
     allocation.mapping_bytes = body + 2 * page;
@@ -51,7 +52,7 @@ float* DeviceMemory::allocate(std::size_t count) {
       no_room(count);
     }
   } else {
-    usable = allocation.mapping = static_cast<char*>(std::malloc(body));
+    usable = static_cast<char*>(std::malloc(std::max<std::size_t>(body, 1)));
     if (usable == nullptr) no_room(count);
   }
   std::memset(usable, 0xff, body);
@@ -63,11 +64,11 @@ float* DeviceMemory::allocate(std::size_t count) {
 
 void DeviceMemory::release(float* pointer) {
   const std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(reinterpret_cast<const char*>(pointer));
+  const auto found = allocations_.find(reinterpret_cast<char*>(pointer));
   if (found == allocations_.end()) {
     throw DeviceError("release of a pointer that is not a live device allocation");
   }
-  retire(found->second);
+  retire(found->first, found->second);
   allocations_.erase(found);
 }
 
@@ -87,9 +88,9 @@ char* DeviceMemory::map(std::size_t mapping_bytes) {
   return mapping == MAP_FAILED ? nullptr : static_cast<char*>(mapping);
 }
 
-void DeviceMemory::retire(const Allocation& allocation) {
-  if constexpr (!guard_pages) {
-    std::free(allocation.mapping);
+void DeviceMemory::retire(char* start, const Allocation& allocation) {
+  if (allocation.mapping == nullptr) {
+    std::free(start);
     return;
   }
   const std::size_t bytes = allocation.mapping_bytes;

@@ -1,7 +1,8 @@
 // Device memory on the CPU. Every allocation starts as NaN, so that a read of what was never
 // written shows, and ends at a page that cannot be touched, so that an access past its end faults
 // at once; one before its start faults from the page before on. AddressSanitizer builds use the
-// sanitizer's own redzones instead.
+// sanitizer's own redzones instead, and an allocation can be had without guards: two mappings each
+// add up to more than the system gives a process.
 //
 // Released memory cannot be touched either, but its pages are kept for the next allocation of the
 // same size: faulting them in anew costs three times what filling them does.
@@ -20,8 +21,10 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // `count` float32 numbers, all NaN. Throws DeviceError when there is no room.
-  float* allocate(std::size_t count);
+  enum class Guard { pages, none };
+
+  // `count` float32 numbers, all NaN. Throws OutOfDeviceMemory when there is no room.
+  float* allocate(std::size_t count, Guard guard = Guard::pages);
 
   // Throws DeviceError for a pointer that `allocate` did not return, or returned and
   // already released.
@@ -35,14 +38,14 @@ class DeviceMemory {
  private:
   struct Allocation {
     std::size_t bytes;
-    char* mapping;
+    char* mapping;  // null: without guards
     std::size_t mapping_bytes;
   };
   char* map(std::size_t mapping_bytes);
-  void retire(const Allocation& allocation);
+  void retire(char* start, const Allocation& allocation);
 
   mutable std::mutex mutex_;
-  std::map<const char*, Allocation> allocations_;
+  std::map<char*, Allocation> allocations_;
   std::multimap<std::size_t, char*> spare_;  // mappings by size
   std::size_t spare_bytes_ = 0;
 };
