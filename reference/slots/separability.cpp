@@ -268,13 +268,17 @@ std::optional<Ends<double>> differing_ends(const Slice& slice, const Sides<doubl
 // larger; squares half of the time, since their roots are rational. Starts that owner 0 does not
 // run are 0, or what the state has (stale), or drawn.
 template <class T>
-Sides<T> drawn_sides(const Slice& slice, std::size_t attempt, bool with_specials, Random& random) {
+Sides<T> drawn_sides(const Slice& slice, std::size_t attempt, bool any, Random& random) {
   const auto most = static_cast<std::int64_t>(1 + attempt / 8);
   const auto draw = [&]() -> T {
     if constexpr (std::is_same_v<T, double>) {
       const double specials[] = {HUGE_VAL, -HUGE_VAL, std::numeric_limits<double>::quiet_NaN(),
                                  -0.0};
-      if (with_specials && random.below(4) == 0) return specials[random.below(4)];
+      if (any && random.below(4) == 0) return specials[random.below(4)];
+      if (any && attempt % 2 == 0) {
+        const auto exponent = static_cast<int>(random.integer(-30, 30));
+        return random.sign() * std::ldexp(1 + random.uniform(), exponent);
+      }
     }
     if (attempt < 2) return T(1);
     const std::int64_t x = random.integer(attempt % 3 == 0 ? -most : 0, most);
@@ -333,7 +337,7 @@ std::optional<Counterexample> search(const Classification& cls, const Slice& sli
                                      std::size_t assignments, Random& random) {
   const std::size_t cost =
       1 + slice.whole.assignments.size() + slice.owned.assignments.size() + slice.slots.size();
-  const std::size_t evaluations = std::min<std::size_t>(assignments / cost, 200);
+  const std::size_t evaluations = std::min<std::size_t>(assignments / cost, any ? 2000 : 200);
   for (std::size_t attempt = 0; attempt < evaluations; ++attempt) {
     Sides<T> sides = drawn_sides<T>(slice, attempt, any, random);
     if (!differing_ends(slice, sides, any)) continue;
