@@ -19,10 +19,6 @@ bool same_thing(const Comparison& a, const Comparison& b) {
   return a.node == b.node && a.part == b.part;
 }
 
-bool unsettled(const Comparison& comparison) {
-  return comparison.outcome() == Outcome::suspect || comparison.outcome() == Outcome::not_judged;
-}
-
 class Signoff {
  public:
   Signoff(Device& device, const SignoffTask& task, const Progress& progress)
@@ -39,6 +35,8 @@ class Signoff {
           [&](NodeId node, Family<float> values) { wrote(node, std::move(values)); });
       result_.logits = engine.forward({task_.images}, {});
       compare_runs(recorded);
+    } catch (const OutOfDeviceMemory& error) {
+      result_.out_of_memory = error.what();
     } catch (const DeviceError& error) {
       result_.failure = error.what();
     }
@@ -103,9 +101,13 @@ class Signoff {
   void settle(const Unit& unit, std::vector<Comparison> comparisons) {
     std::vector<Comparison*> open;
     for (Comparison& comparison : comparisons) {
-      if (unsettled(comparison)) open.push_back(&comparison);
+      const Outcome outcome = comparison.outcome();
+      if (outcome == Outcome::suspect) ++result_.suspicions;
+      if (outcome == Outcome::not_judged) ++result_.unjudged_at_first;
+      if (outcome == Outcome::suspect || outcome == Outcome::not_judged) {
+        open.push_back(&comparison);
+      }
     }
-    result_.suspicions += open.size();
     std::vector<Comparison*> unjudged;
     for (int draw = 0; draw < kFreshDraws && !open.empty(); ++draw) {
       ++result_.fresh_draws;
@@ -117,9 +119,9 @@ class Signoff {
         });
         const Outcome outcome = found == fresh.end() ? Outcome::not_judged : found->outcome();
         if (outcome == Outcome::agrees) {
+          if (suspicion->outcome() == Outcome::suspect) ++result_.suspicions_dropped;
           suspicion->suspects = 0;
           suspicion->not_judged = 0;
-          ++result_.suspicions_dropped;
         } else if (outcome == Outcome::not_judged) {
           unjudged.push_back(suspicion);
         } else {
@@ -137,14 +139,24 @@ class Signoff {
       if (suspicion->wrong == 0) ++suspicion->wrong;
     }
     for (const Comparison* comparison : unjudged) {
-      std::string name =
-          comparison->node + (comparison->part.empty() ? "" : ": " + comparison->part);
+      std::string name = comparison->node +
+                         (comparison->part.empty() ? "" : ": " + comparison->part) + " (" +
+                         why_unjudged(unit) + ")";
       if (std::find(result_.unjudged.begin(), result_.unjudged.end(), name) ==
           result_.unjudged.end()) {
         result_.unjudged.push_back(std::move(name));
       }
     }
     record(std::move(comparisons));
+  }
+
+  std::string why_unjudged(const Unit& unit) const {
+    if (unit.kind == Unit::Kind::site) {
+      const std::size_t numbers = task_.images.size() * task_.images[0].shape.n *
+                                  task_.graph.node(unit.operands[0]).shape.plane();
+      if (numbers < 3) return numbers == 1 ? "1 number a channel" : "2 numbers a channel";
+    }
+    return "may leave float32's range";
   }
 
   void record(std::vector<Comparison> comparisons) {
@@ -194,7 +206,8 @@ SignoffResult::Verdict SignoffResult::verdict() const {
   const bool wrong = std::any_of(comparisons.begin(), comparisons.end(),
                                  [](const Comparison& c) { return c.outcome() == Outcome::wrong; });
   if (wrong || !failure.empty()) return Verdict::disagrees;
-  return comparisons.empty() || !unjudged.empty() ? Verdict::none : Verdict::agrees;
+  const bool cut_short = comparisons.empty() || !unjudged.empty() || !out_of_memory.empty();
+  return cut_short ? Verdict::none : Verdict::agrees;
 }
 
 SignoffResult sign_off(Device& device, const SignoffTask& task, const Progress& progress) {

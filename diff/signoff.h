@@ -29,11 +29,13 @@ struct SignoffResult {
   // All comparisons, in the order in which they were made. A suspicion that fresh draws settled is
   // counted as agreeing or as wrong.
   std::vector<Comparison> comparisons;
-  std::size_t suspicions = 0;  // comparisons that were suspect, or not judged, at first
+  std::size_t suspicions = 0;  // comparisons that were suspect at first
   std::size_t suspicions_dropped = 0;
-  std::size_t fresh_draws = 0;        // dithered draws made to settle them
-  std::vector<std::string> unjudged;  // "node: part" judged by no kind of input
+  std::size_t unjudged_at_first = 0;  // comparisons of the unit's own inputs that were not judged
+  std::size_t fresh_draws = 0;        // dithered draws made to settle both
+  std::vector<std::string> unjudged;  // "node: part (reason)" judged by no kind of input
   std::string failure;                // a launch that failed, with its node; empty when none
+  std::string out_of_memory;          // what the device had no room for; empty when all fitted
   Family<float> logits;
 
   Verdict verdict() const;

@@ -878,6 +878,36 @@ TEST_CASE("a launch that fails ends the sign-off in disagreement, with its reaso
   CHECK(wrong_in(task.graph, result.comparisons).nodes == Names{});
 }
 
+TEST_CASE("a device without room for a buffer is not accused: there is no verdict") {
+  struct FullMemory : ForwardingDevice {
+    using ForwardingDevice::ForwardingDevice;
+    float* allocate(int replica, std::size_t count) override {
+      if (++allocations > 500) throw OutOfDeviceMemory("no room for a buffer");
+      return base().allocate(replica, count);
+    }
+    int allocations = 0;
+  };
+  const Task task = small_network(2);
+  const auto host = make_host_device(2, 1, 1);
+  FullMemory device(*host);
+  const SignoffResult result = sign_off(device, task.of_seed(1));
+  CHECK(result.verdict() == SignoffResult::Verdict::none);
+  CHECK(result.failure.empty());
+  CHECK(result.out_of_memory == "no room for a buffer");
+}
+
+TEST_CASE("a site with too few numbers a channel leaves no verdict, and the reason is named") {
+  const Task task = site({1, 4, 1, 1}, 1);
+  const auto host = make_host_device(1, 1, 1);
+  const SignoffResult result = sign_off(*host, task.of_seed(1));
+  CHECK(result.verdict() == SignoffResult::Verdict::none);
+  CHECK(result.unjudged == Names{"gvar: batch variance (2 numbers a channel)",
+                                 "g.relu: y on own statistics (2 numbers a channel)",
+                                 "g.relu: y against its shard of batch BN (2 numbers a channel)"});
+  CHECK(result.suspicions == 0);
+  CHECK(result.unjudged_at_first > 0);
+}
+
 // ---- Blocks
 
 TEST_CASE("a skipped last block of channels is named, whether its memory is stale or zero") {

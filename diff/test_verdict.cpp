@@ -155,9 +155,12 @@ TEST_CASE("a row finds what its outputs find one by one") {
       comparison.see(0, k, got[k], expected[k], allowances[k]);
     };
     for (std::size_t k = 0; k < size; ++k) look(one_by_one, k);
+    std::vector<double> likely;
+    for (const Allowance& allowance : allowances) likely.push_back(allowance.likely);
     row.see_row(
-        got, [&](std::size_t k) { return expected[k]; },
-        [&](std::size_t k) { return allowances[k].likely; }, [&](std::size_t k) { look(row, k); });
+        got, [&](std::size_t k) { return load<Double4>(&expected[k]); },
+        [&](std::size_t k) { return load<Double4>(&likely[k]); },
+        [&](std::size_t k) { look(row, k); });
     REQUIRE(row.compared == one_by_one.compared);
     REQUIRE(row.wrong == one_by_one.wrong);
     REQUIRE(row.suspects == one_by_one.suspects);
@@ -188,6 +191,15 @@ TEST_CASE(
   failed.comparisons.push_back(of(1, 1, {}));
   failed.failure = "a launch failed";
   CHECK(failed.verdict() == SignoffResult::Verdict::disagrees);
+}
+
+TEST_CASE("want of memory leaves no verdict, but takes none back") {
+  SignoffResult result;
+  result.comparisons.push_back(of(1, 1, {}));
+  result.out_of_memory = "no room";
+  CHECK(result.verdict() == SignoffResult::Verdict::none);
+  result.comparisons.push_back(of(2, 1, {}));
+  CHECK(result.verdict() == SignoffResult::Verdict::disagrees);
 }
 
 }  // namespace shardproof
