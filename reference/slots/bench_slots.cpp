@@ -1,5 +1,5 @@
 // Speed of slot programs on one core, the best of some repetitions.
-//   bench_slots [coordinates = 10000] [repetitions = 7]
+//   bench_slots [coordinates = 10000] [repetitions = 7] [coordinates of the checks = 770000]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reference/numbers/random.h"
+#include "reference/slots/separability.h"
 #include "reference/slots/slot_run.h"
 
 using namespace shardproof;
@@ -51,6 +52,15 @@ Program random_program(std::size_t slots, std::size_t assignments) {
   return program;
 }
 
+// Coordinates in their order; the first slots are shared.
+Classification classification(const Program& program) {
+  Classification cls(program.slots);
+  for (Slot slot = kShared; slot < program.slots; ++slot) {
+    cls.assign(slot, (slot - kShared) / kSlots);
+  }
+  return cls;
+}
+
 template <class Function>
 void report(const char* name, std::size_t assignments, int repetitions, Function&& function) {
   double best = 1e9;
@@ -90,4 +100,20 @@ int main(int argc, char** argv) {
     for (Slot slot = 0; slot < update.slots; ++slot) terms.push_back(store.variable(slot));
     terms = slot_run(std::move(terms), update, Arithmetic<Term>(store));
   });
+
+  // AdamW, then one read across coordinates in its last assignment.
+  Program large = adamw(static_cast<Coordinate>(argument(3, 770'000)));
+  const Classification cls = classification(large);
+  const auto check = [&](const char* name, auto&& function) {
+    report(name, large.assignments.size(), std::min(repetitions, 3), function);
+  };
+  bool separable = true;
+  check("is_slot_separable, AdamW", [&] { separable = bool(is_slot_separable(cls, large)); });
+  large.assignments.back().reads[2] = kShared;
+  check("is_slot_separable, AdamW with a read across",
+        [&] { separable = separable && !is_slot_separable(cls, large); });
+  check("least_coarsening",
+        [&] { separable = separable && !least_coarsening(cls, large).groups.empty(); });
+  check("find_harm", [&] { separable = separable && find_harm(cls, large).numbers; });
+  if (!separable) std::printf("the checks were wrong\n");
 }
