@@ -1,9 +1,12 @@
-// Which element of a coarse scope holds which elements of a fine one.
+// What everyone who goes through an array program's elements needs: which element of a coarse scope
+// holds which of a fine one, and which statements may be done element by element.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "reference/slots/array_program.h"
@@ -54,6 +57,27 @@ inline std::vector<PlacedParameter> place(std::span<const ParameterShape> shapes
     }
   }
   return parameters;
+}
+
+// Statements first … end − 1: assignments to one scope, so that doing them all for one element and
+// then for the next changes nothing; or one reduction.
+struct Run {
+  std::size_t first = 0, end = 0;
+};
+
+inline std::vector<Run> runs_of(const ArrayProgram& program) {
+  std::vector<Run> runs;
+  const auto scope_of = [&](std::size_t i) -> std::optional<Scope> {
+    const auto* assignment = std::get_if<ArrayAssignment>(&program.statements[i].does);
+    if (assignment == nullptr) return std::nullopt;
+    return assignment->target.scope;
+  };
+  for (std::size_t i = 0; i < program.statements.size(); ++i) {
+    const bool continues = i > 0 && scope_of(i) && scope_of(i) == scope_of(i - 1);
+    if (!continues) runs.push_back({i, i});
+    runs.back().end = i + 1;
+  }
+  return runs;
 }
 
 }  // namespace shardproof

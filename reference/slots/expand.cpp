@@ -32,15 +32,12 @@ class Expander {
   ClassifiedProgram expand() {
     stages_.emplace_back();
     set_constants();
-    const std::vector<Statement>& statements = program_.statements;
-    for (std::size_t i = 0; i < statements.size();) {
-      if (const auto* reduction = std::get_if<Reduction>(&statements[i].does)) {
-        reduce(*reduction, statements[i].position);
-        ++i;
+    for (const Run& run : runs_of(program_)) {
+      const Statement& first = program_.statements[run.first];
+      if (const auto* reduction = std::get_if<Reduction>(&first.does)) {
+        reduce(*reduction, first.position);
       } else {
-        const std::size_t end = end_of_run(i);
-        run({statements.data() + i, end - i});
-        i = end;
+        assign({&first, run.end - run.first});
       }
     }
     if (slots_ > kMostSlots) throw std::length_error("expand: more than 2^32 - 1 slots");
@@ -48,22 +45,6 @@ class Expander {
   }
 
  private:
-  static Scope scope_of(const Statement& statement) {
-    return std::get<ArrayAssignment>(statement.does).target.scope;
-  }
-
-  // Of the assignments in a row, from the first, whose targets have the same scope.
-  std::size_t end_of_run(std::size_t first) const {
-    const std::vector<Statement>& statements = program_.statements;
-    std::size_t end = first + 1;
-    while (end < statements.size() &&
-           std::holds_alternative<ArrayAssignment>(statements[end].does) &&
-           scope_of(statements[end]) == scope_of(statements[first])) {
-      ++end;
-    }
-    return end;
-  }
-
   void add(const Assignment& assignment, Position position) {
     stages_.back().program.assignments.push_back(assignment);
     stages_.back().positions.push_back(position);
@@ -111,17 +92,17 @@ class Expander {
     return counts;
   }
 
-  void run(std::span<const Statement> statements) {
-    const Scope scope = scope_of(statements[0]);
-    if (scope == Scope::shared) return run_element(statements, PlacedParameter{}, 0);
+  void assign(std::span<const Statement> statements) {
+    const Scope scope = std::get<ArrayAssignment>(statements[0].does).target.scope;
+    if (scope == Scope::shared) return assign_element(statements, PlacedParameter{}, 0);
     for (const PlacedParameter& parameter : parameters_) {
       for (std::size_t i = 0; i < parameter.elements(scope); ++i) {
-        run_element(statements, parameter, i);
+        assign_element(statements, parameter, i);
       }
     }
   }
-  void run_element(std::span<const Statement> statements, const PlacedParameter& parameter,
-                   std::size_t i) {
+  void assign_element(std::span<const Statement> statements, const PlacedParameter& parameter,
+                      std::size_t i) {
     for (const Statement& statement : statements) {
       const auto& from = std::get<ArrayAssignment>(statement.does);
       const auto slot = [&](ArraySlot read) {
