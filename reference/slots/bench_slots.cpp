@@ -4,9 +4,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <variant>
 #include <vector>
 
 #include "reference/numbers/random.h"
+#include "reference/slots/array_run.h"
+#include "reference/slots/compile.h"
+#include "reference/slots/optimizers.h"
 #include "reference/slots/separability.h"
 #include "reference/slots/slot_run.h"
 
@@ -74,6 +79,31 @@ void report(const char* name, std::size_t assignments, int repetitions, Function
               static_cast<double>(assignments) / best * 1e-6, best);
 }
 
+// The array form of the built-in AdamW, float32.
+void bench_array_run(std::size_t coordinates, int repetitions) {
+  const ArrayProgram program =
+      *compile_array("adamw", *parse_program("adamw", *optimizer_text("adamw")));
+  const std::vector<ParameterShape> shapes{{coordinates}};
+  std::size_t assignments = 0;
+  for (const ArrayProgram::Statement& statement : program.statements) {
+    assignments += elements(std::get<ArrayAssignment>(statement.does).target.scope, shapes);
+  }
+  ArrayState<float> state;
+  Random random(3);
+  for (std::size_t scope = 0; scope < kScopes; ++scope) {
+    for (const ArrayProgram::SlotInfo& info : program.slots[scope]) {
+      std::vector<float>& values = state.values[scope].emplace_back();
+      if (info.role == ArrayProgram::Role::temporary) continue;
+      values.resize(elements(static_cast<Scope>(scope), shapes));
+      for (float& value : values) value = static_cast<float>(1 + random.uniform());
+      if (info.initial) values.assign(values.size(), nearest_float32(*info.initial));
+    }
+  }
+  const std::string name = "array_run, AdamW, float32, " + std::to_string(coordinates);
+  report(name.c_str(), assignments, repetitions,
+         [&] { state = array_run(std::move(state), program, shapes); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -100,6 +130,9 @@ int main(int argc, char** argv) {
     for (Slot slot = 0; slot < update.slots; ++slot) terms.push_back(store.variable(slot));
     terms = slot_run(std::move(terms), update, Arithmetic<Term>(store));
   });
+
+  bench_array_run(coordinates, 10 * repetitions);
+  bench_array_run(10'000'000, std::min(repetitions, 3));
 
   // AdamW, then one read across coordinates in its last assignment.
   Program large = adamw(static_cast<Coordinate>(argument(3, 770'000)));
