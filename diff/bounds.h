@@ -8,6 +8,7 @@
 
 #include "device/engine/contract.h"
 #include "diff/verdict.h"
+#include "reference/graph/vectors.h"
 
 namespace shardproof {
 
@@ -42,9 +43,14 @@ int exact_quantum(double magnitude, double n, const Contract& contract);
 
 // Whether float32 arithmetic that meets numbers of this magnitude may overflow: such outputs are
 // not judged (agreement §1).
-inline bool may_overflow(double magnitude) { return !(magnitude < 0x1p127); }
+inline constexpr double kMayOverflow = 0x1p127;
+inline bool may_overflow(double magnitude) { return !(magnitude < kMayOverflow); }
 inline constexpr Allowance kUnknownAllowance{std::numeric_limits<double>::infinity(),
                                              std::numeric_limits<double>::infinity()};
+
+inline Allowance widen(Allowance allowance, double radius) {
+  return {allowance.any + radius, allowance.likely + radius};
+}
 
 // What one operation in float32 may lose to underflow: half the smallest subnormal, or a subnormal.
 double underflow_error(const Contract& contract);
@@ -72,6 +78,18 @@ class SumBound {
     const double likely =
         dithered_ ? independent(total, squares) : likely_rate_ * magnitude + underflow_ + stored;
     return {any, likely < any ? likely : any};
+  }
+
+  // At most at(…).likely, of four sums at once.
+  Double4 floor(const Double4& total, const Double4& magnitude, const Double4& squares) const {
+    const Double4 sum = any_rate_ * magnitude + underflow_;
+    const Double4 any = sum + stored_rate_ * (total + sum);
+    Double4 likely = (likely_rate_ * magnitude + underflow_) + stored_rate_ * (total + sum);
+    if (dithered_) {
+      for (int i = 0; i < 4; ++i) likely[i] = independent(total[i], squares[i]);
+    }
+    likely = likely < any ? likely : any;
+    return magnitude <= largest_ ? likely : Double4{} + kUnknownAllowance.likely;
   }
 
   // λ·u·√V, underflow and storing: `likely` of a dithered sum where it is not limited by `any`, so

@@ -60,8 +60,8 @@ class Judge {
 
   const Site& site(NodeId x);
   Allowance variance_allowance(const SiteChannel& channel, const Tensor<float>& x, std::size_t c,
-                               Certified between, double between_error,
-                               const Contract& contract) const;
+                               Certified between, double between_error, const Contract& contract,
+                               const SumBound& bound) const;
 
   const Graph& graph_;
   const Weights& weights_;

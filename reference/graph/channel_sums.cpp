@@ -95,4 +95,14 @@ std::vector<ChannelSums> channel_sums(const Tensor<float>& x, unsigned threads) 
   return result;
 }
 
+std::vector<std::vector<ChannelSums>> channel_sums(const Family<float>& x, unsigned threads) {
+  const std::size_t channels = x.at(0).shape.c;
+  std::vector<std::vector<ChannelSums>> result(x.size(), std::vector<ChannelSums>(channels));
+  parallel_for(threads, x.size() * channels, [&](std::size_t index) {
+    const std::size_t r = index / channels, c = index % channels;
+    result[r][c] = sums_of_channel(x[r], c);
+  });
+  return result;
+}
+
 }  // namespace shardproof

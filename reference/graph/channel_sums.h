@@ -26,4 +26,7 @@ struct ChannelSums {
 // (NaN or infinite). Results do not depend on the number of threads.
 std::vector<ChannelSums> channel_sums(const Tensor<float>& x, unsigned threads);
 
+// The same for each replica.
+std::vector<std::vector<ChannelSums>> channel_sums(const Family<float>& x, unsigned threads);
+
 }  // namespace shardproof

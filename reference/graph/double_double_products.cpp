@@ -175,7 +175,7 @@ struct SliceScratch {
 };
 
 // Fills scratch.high, .low, .slices, .x_magnitudes and .lsb from the tile's columns.
-void slice_operand(const ProductGeometry& g, std::span<const DoubleDouble> x,
+void slice_operand(const ProductGeometry& g, std::span<const std::span<const DoubleDouble>> x,
                    const Slicing& slicing, const ProductCut& cut, std::size_t stride,
                    SliceScratch& scratch) {
   const std::size_t k = g.terms();
@@ -206,9 +206,9 @@ void slice_operand(const ProductGeometry& g, std::span<const DoubleDouble> x,
     for (std::size_t c = 0; c < stride; c += 4) {
       const std::size_t at = term * stride + c;
       Double4 remains = load<Double4>(scratch.high.at(at)), low = load<Double4>(scratch.low.at(at));
-      const Double4 absolute = remains < 0 ? -remains : remains;
-      store(scratch.x_magnitudes.at(at),
-            __builtin_convertvector(absolute * load<Double4>(scratch.to_one.at(c)), Float4));
+      store(
+          scratch.x_magnitudes.at(at),
+          __builtin_convertvector(absolute(remains) * load<Double4>(scratch.to_one.at(c)), Float4));
       const Double4 lsb = load<Double4>(scratch.lsb.at(c));
       Double4 rounder = rounder_of_one * lsb;
       for (auto& slice : scratch.slices) {
@@ -230,7 +230,7 @@ DoubleDouble sum_term_by_term(const double* w, const double* high, const double*
   return result;
 }
 
-void matrix_tile(const ProductGeometry& g, std::span<const DoubleDouble> x,
+void matrix_tile(const ProductGeometry& g, std::span<const std::span<const DoubleDouble>> x,
                  const SlicedWeight& weight, const Slicing& slicing, const ProductCut& cut,
                  SliceScratch& scratch, std::span<DoubleDouble> y) {
   constexpr std::size_t last = Slicing::x_slices - 1;
@@ -328,7 +328,8 @@ void depthwise(const ProductGeometry& g, std::span<const DoubleDouble> x,
 void double_double_product(const ProductGeometry& geometry, std::span<const DoubleDouble> x,
                            std::span<const float> weight, unsigned threads,
                            std::span<DoubleDouble> y) {
-  check_product(geometry, x.size(), weight.size());
+  check_product(geometry, weight.size());
+  const std::vector<std::span<const DoubleDouble>> examples = examples_of(geometry, x);
   if (y.size() != geometry.y.size()) {
     throw std::logic_error("product: the result's length is not its shape's");
   }
@@ -346,7 +347,7 @@ void double_double_product(const ProductGeometry& geometry, std::span<const Doub
     workers.emplace_back(k, cuts.front().rows, round_up(cuts.front().columns, lanes));
   }
   parallel_for(threads, cuts.size(), [&](std::size_t index, unsigned worker) {
-    matrix_tile(geometry, x, sliced, slicing, cuts[index], workers[worker], y);
+    matrix_tile(geometry, examples, sliced, slicing, cuts[index], workers[worker], y);
   });
 }
 

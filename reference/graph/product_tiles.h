@@ -1,11 +1,14 @@
-// How a product node is laid out as one matrix product, W [rows × terms] · X [terms × columns], and
-// cut into tiles. Rows are output channels; a column is one output pixel of one image, images one
-// after the other; a term is one (input channel, ky, kx).
+// What the product kernels share: scratch memory, Eigen's product of row-major matrices, and how a
+// product node is laid out as one matrix product, W [rows × terms] · X [terms × columns], and cut
+// into tiles. Rows are output channels; a column is one output pixel of one image, images one after
+// the other; a term is one (input channel, ky, kx).
 #pragma once
 
+#include <Eigen/Core>
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "reference/graph/products.h"
@@ -13,13 +16,55 @@
 
 namespace shardproof {
 
+// Uninitialised numbers that Eigen may load aligned.
+template <class T>
+class Scratch {
+ public:
+  explicit Scratch(std::size_t n = 0) : array_(static_cast<Eigen::Index>(n)) {}
+  T* at(std::size_t i) { return array_.data() + i; }
+  const T* at(std::size_t i) const { return array_.data() + i; }
+  std::span<const T> from(std::size_t i, std::size_t n) const { return {array_.data() + i, n}; }
+
+ private:
+  Eigen::Array<T, Eigen::Dynamic, 1> array_;
+};
+
+template <class T>
+using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+// y [rows × columns, rows `stride` apart] = w [rows × terms] · x [terms × columns, likewise]
+template <class T>
+void multiply(const T* w, const T* x, T* y, std::size_t rows, std::size_t terms,
+              std::size_t columns, std::size_t stride) {
+  using Stride = Eigen::OuterStride<>;
+  const auto r = static_cast<Eigen::Index>(rows), k = static_cast<Eigen::Index>(terms),
+             c = static_cast<Eigen::Index>(columns);
+  const Stride outer(static_cast<Eigen::Index>(stride));
+  const Eigen::Map<const RowMajor<T>> left(w, r, k);
+  const Eigen::Map<const RowMajor<T>, Eigen::Unaligned, Stride> right(x, k, c, outer);
+  Eigen::Map<RowMajor<T>, Eigen::Unaligned, Stride>(y, r, c, outer).noalias() = left * right;
+}
+
 struct ProductCut {
   std::size_t first_row = 0, rows = 0;
   std::size_t first_column = 0, columns = 0;
 };
 
-// Throws std::logic_error unless the shapes fit the geometry and the operands' lengths.
-void check_product(const ProductGeometry& geometry, std::size_t x_size, std::size_t weight_size);
+// Throws std::logic_error unless the shapes fit one another and the weight's length its own.
+void check_product(const ProductGeometry& geometry, std::size_t weight_size);
+
+// x cut into its examples. Throws std::logic_error unless x has its shape's length.
+template <class T>
+std::vector<std::span<const T>> examples_of(const ProductGeometry& g, std::span<const T> x) {
+  if (x.size() != g.x.size()) {
+    throw std::logic_error("product: the operand's length is not its shape's");
+  }
+  std::vector<std::span<const T>> examples;
+  for (std::size_t n = 0; n < g.x.n; ++n) {
+    examples.push_back(x.subspan(n * g.x.example(), g.x.example()));
+  }
+  return examples;
+}
 
 // The tiles of a convolution or dense product; a function of the geometry alone.
 std::vector<ProductCut> cut_product(const ProductGeometry& geometry);
@@ -28,9 +73,10 @@ std::vector<ProductCut> cut_product(const ProductGeometry& geometry);
 // Called before any product of the reference.
 void fix_eigen_blocking();
 
-// Writes X[term, first_column … first_column + columns) to out; padding reads as 0.
+// Writes X[term, first_column … first_column + columns) to out; padding reads as 0. One span of x
+// an example.
 template <class T>
-void gather_term(const ProductGeometry& g, std::span<const T> x, std::size_t term,
+void gather_term(const ProductGeometry& g, std::span<const std::span<const T>> x, std::size_t term,
                  std::size_t first_column, std::size_t columns, T* out) {
   const Shape in = g.kind == ProductKind::dense ? Shape{g.x.n, g.x.example(), 1, 1} : g.x;
   const std::size_t taps = g.kernel * g.kernel, pixels = g.y.plane();
@@ -39,7 +85,7 @@ void gather_term(const ProductGeometry& g, std::span<const T> x, std::size_t ter
   const bool pointwise = taps == 1 && g.stride == 1 && g.pad_begin == 0 && in.plane() == pixels;
   for (std::size_t column = first_column; column < end;) {
     const std::size_t image = column / pixels, pixel = column % pixels;
-    const T* plane = x.data() + (image * in.c + channel) * in.plane();
+    const T* plane = x[image].data() + channel * in.plane();
     const std::size_t piece = std::min(end - column, pixels - pixel);
     if (pointwise) {
       out = std::copy_n(plane + pixel, piece, out);

@@ -163,9 +163,9 @@ struct MatrixScratch {
 
 // One tile of a convolution or dense product.
 template <class T>
-void matrix_tile(const ProductGeometry& g, std::span<const T> x, const PreparedWeight& weight,
-                 ProductNeeds needs, const ProductCut& cut, MatrixScratch<T>& scratch,
-                 const ProductSink& sink) {
+void matrix_tile(const ProductGeometry& g, std::span<const std::span<const T>> x,
+                 const PreparedWeight& weight, ProductNeeds needs, const ProductCut& cut,
+                 unsigned worker, MatrixScratch<T>& scratch, const ProductSink& sink) {
   const std::size_t k = weight.terms, stride = round_up(cut.columns, lanes);
   const bool magnitudes = has(needs, ProductNeeds::magnitude);
   const bool squares = has(needs, ProductNeeds::squares);
@@ -209,6 +209,7 @@ void matrix_tile(const ProductGeometry& g, std::span<const T> x, const PreparedW
   for (std::size_t done = 0; done < cut.columns;) {
     const std::size_t column = cut.first_column + done;
     ProductTile tile;
+    tile.worker = worker;
     tile.image = column / pixels;
     tile.first_channel = cut.first_row;
     tile.channels = cut.rows;
@@ -243,7 +244,6 @@ void depthwise_plane(const double* planes, std::span<const std::size_t> offset,
   constexpr std::size_t vectors = depthwise_block / 4;
   constexpr bool magnitudes = needs >= ProductNeeds::magnitude;
   constexpr bool squares = needs >= ProductNeeds::squares;
-  const Long4 absolute = Long4{} + std::numeric_limits<std::int64_t>::max();
   // Float64 sums of at most 2^22 terms, then two roundings to float32: 2^-22 covers them all.
   const auto bound = [](const Double4& sum, float* to) {
     const Float4 raised = __builtin_convertvector(sum * (1 + 0x1p-22), Float4) + 0x1p-149f;
@@ -260,7 +260,7 @@ void depthwise_plane(const double* planes, std::span<const std::size_t> offset,
         const Double4 t = w * load<Double4>(from + 4 * v);
         value[v] += t;
         if constexpr (magnitudes) {
-          magnitude[v] += std::bit_cast<Double4>(std::bit_cast<Long4>(t) & absolute);
+          magnitude[v] += absolute(t);
         }
         if constexpr (squares) square[v] += t * t;
       }
@@ -275,8 +275,9 @@ void depthwise_plane(const double* planes, std::span<const std::size_t> offset,
 }
 
 template <class T>
-void depthwise(const ProductGeometry& g, std::span<const T> x, std::span<const float> weight,
-               ProductNeeds needs, unsigned threads, const ProductSink& sink) {
+void depthwise(const ProductGeometry& g, std::span<const std::span<const T>> x,
+               std::span<const float> weight, ProductNeeds needs, unsigned threads,
+               const ProductSink& sink) {
   const std::size_t taps = g.terms(), pixels = g.y.plane();
   const PhasePlanes phases(g);
   const std::size_t computed = round_up(g.y.h * phases.width, depthwise_block);
@@ -306,13 +307,14 @@ void depthwise(const ProductGeometry& g, std::span<const T> x, std::span<const f
   parallel_for(threads, g.y.n * groups, [&](std::size_t index, unsigned number) {
     Worker& worker = workers[number];
     ProductTile tile;
+    tile.worker = number;
     tile.image = index / groups;
     tile.first_channel = index % groups * group;
     tile.channels = std::min(group, g.y.c - tile.first_channel);
     tile.pixels = tile.row_stride = pixels;
     for (std::size_t i = 0; i < tile.channels; ++i) {
       const std::size_t channel = tile.first_channel + i;
-      const auto plane = x.subspan((tile.image * g.x.c + channel) * g.x.plane(), g.x.plane());
+      const auto plane = x[tile.image].subspan(channel * g.x.plane(), g.x.plane());
       phases.copy(g, plane.data(), worker.planes.data());
       std::copy_n(&weight[channel * taps], taps, worker.weight.begin());
       const DepthwiseSums sums{worker.sums.at(0), worker.magnitude_sums.at(0),
@@ -363,9 +365,15 @@ void depthwise(const ProductGeometry& g, std::span<const T> x, std::span<const f
 }
 
 template <class T>
-void evaluate(const ProductGeometry& g, std::span<const T> x, std::span<const float> weight,
-              ProductNeeds needs, unsigned threads, const ProductSink& sink) {
-  check_product(g, x.size(), weight.size());
+void evaluate(const ProductGeometry& g, std::span<const std::span<const T>> x,
+              std::span<const float> weight, ProductNeeds needs, unsigned threads,
+              const ProductSink& sink) {
+  check_product(g, weight.size());
+  if (x.size() != g.x.n || std::any_of(x.begin(), x.end(), [&](std::span<const T> example) {
+        return example.size() != g.x.example();
+      })) {
+    throw std::logic_error("product: the operand's examples are not its shape's");
+  }
   if (g.kind == ProductKind::depthwise) {
     depthwise(g, x, weight, needs, threads, sink);
     return;
@@ -383,7 +391,7 @@ void evaluate(const ProductGeometry& g, std::span<const T> x, std::span<const fl
     workers.emplace_back(prepared.terms, rows, round_up(columns, lanes), needs);
   }
   parallel_for(threads, cuts.size(), [&](std::size_t index, unsigned worker) {
-    matrix_tile(g, x, prepared, needs, cuts[index], workers[worker], sink);
+    matrix_tile(g, x, prepared, needs, cuts[index], worker, workers[worker], sink);
   });
 }
 
@@ -419,11 +427,10 @@ bool ProductTile::sum_is_exact(std::size_t c, std::size_t p, int significand_bit
   return quantum >= -149 && magnitude[at] <= std::ldexp(1.0, significand_bits + quantum);
 }
 
-void check_product(const ProductGeometry& g, std::size_t x_size, std::size_t weight_size) {
+void check_product(const ProductGeometry& g, std::size_t weight_size) {
   const auto require = [](bool holds, const char* what) {
     if (!holds) throw std::logic_error(std::string("product: ") + what);
   };
-  require(x_size == g.x.size(), "the operand's length is not its shape's");
   require(weight_size == g.weight_size(), "the weight's length is not its shape's");
   require(g.x.n == g.y.n, "operand and result differ in the number of examples");
   require(g.kernel > 0 && g.stride > 0, "kernel and stride are at least 1");
@@ -462,16 +469,22 @@ void fix_eigen_blocking() {
   std::call_once(once, [] { Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 8 << 20); });
 }
 
+void for_each_product_tile(const ProductGeometry& geometry,
+                           std::span<const std::span<const float>> x, std::span<const float> weight,
+                           ProductNeeds needs, unsigned threads, const ProductSink& sink) {
+  evaluate(geometry, x, weight, needs, threads, sink);
+}
+
 void for_each_product_tile(const ProductGeometry& geometry, std::span<const float> x,
                            std::span<const float> weight, ProductNeeds needs, unsigned threads,
                            const ProductSink& sink) {
-  evaluate(geometry, x, weight, needs, threads, sink);
+  evaluate<float>(geometry, examples_of(geometry, x), weight, needs, threads, sink);
 }
 
 void for_each_product_tile(const ProductGeometry& geometry, std::span<const double> x,
                            std::span<const float> weight, unsigned threads,
                            const ProductSink& sink) {
-  evaluate(geometry, x, weight, ProductNeeds::value, threads, sink);
+  evaluate<double>(geometry, examples_of(geometry, x), weight, ProductNeeds::value, threads, sink);
 }
 
 double product_radius(std::size_t terms) {

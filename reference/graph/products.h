@@ -44,6 +44,7 @@ inline constexpr int any_quantum = 1 << 16;
 // image. Output (c, p) lies at c * row_stride + p of the arrays. With ProductNeeds::value, only
 // `value` is set.
 struct ProductTile {
+  unsigned worker = 0;  // below max(threads, 1): tiles of one worker come one after the other
   std::size_t image = 0;
   std::size_t first_channel = 0, channels = 0;
   std::size_t first_pixel = 0, pixels = 0;
@@ -65,8 +66,11 @@ struct ProductTile {
 
 using ProductSink = std::function<void(const ProductTile&)>;
 
-// Evaluates the node; sink runs concurrently on different tiles, which together hold every output
-// once.
+// Evaluates the node on the examples of x, one span each; sink runs concurrently on different
+// tiles, which together hold every output once.
+void for_each_product_tile(const ProductGeometry& geometry,
+                           std::span<const std::span<const float>> x, std::span<const float> weight,
+                           ProductNeeds needs, unsigned threads, const ProductSink& sink);
 void for_each_product_tile(const ProductGeometry& geometry, std::span<const float> x,
                            std::span<const float> weight, ProductNeeds needs, unsigned threads,
                            const ProductSink& sink);

@@ -439,6 +439,31 @@ TEST_CASE("infinite and NaN operands leave no finite bound and no exact sum") {
   }
 }
 
+TEST_CASE("examples that lie apart are read as those of one batch") {
+  std::mt19937 random(7);
+  for (const ProductGeometry& g : small_geometries()) {
+    const auto x = filled(g.x.size(), g.x.plane(), Fill::normal, random);
+    const auto w = filled(g.weight_size(), g.terms(), Fill::normal, random);
+    std::vector<std::vector<float>> copies;
+    for (const std::span<const float> example : examples_of<float>(g, x)) {
+      copies.emplace_back(example.begin(), example.end());
+    }
+    std::vector<std::span<const float>> examples(copies.begin(), copies.end());
+    Collected apart = space_for(g);
+    for_each_product_tile(g, examples, w, ProductNeeds::magnitude, 2, [&](const ProductTile& tile) {
+      if (tile.worker > 1) throw std::logic_error("a third worker");
+      collect(g, tile, apart);
+    });
+    const Collected together = evaluate(g, x, w, ProductNeeds::magnitude);
+    REQUIRE(apart.value == together.value);
+    REQUIRE(apart.magnitude == together.magnitude);
+    examples.pop_back();
+    REQUIRE_THROWS_AS(
+        for_each_product_tile(g, examples, w, ProductNeeds::value, 1, [](const ProductTile&) {}),
+        std::logic_error);
+  }
+}
+
 TEST_CASE("shapes that do not fit are a broken invariant") {
   ProductGeometry g = windowed(ProductKind::convolution, {1, 2, 5, 5}, 3, 3, 1, 1, 1);
   const std::vector<float> x(g.x.size()), w(g.weight_size());

@@ -1,13 +1,12 @@
-// What the product kernels share below the level of a node: short vectors, scratch memory, copies
-// of short lines, and Eigen's product of row-major matrices.
+// Short vectors of numbers, and copies of short lines.
 #pragma once
 
-#include <Eigen/Core>
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
+#include <limits>
 
 namespace shardproof {
 
@@ -37,22 +36,14 @@ constexpr std::size_t round_up(std::size_t n, std::size_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-// Uninitialised numbers that Eigen may load aligned.
-template <class T>
-class Scratch {
- public:
-  explicit Scratch(std::size_t n = 0) : array_(static_cast<Eigen::Index>(n)) {}
-  T* at(std::size_t i) { return array_.data() + i; }
-  const T* at(std::size_t i) const { return array_.data() + i; }
-  std::span<const T> from(std::size_t i, std::size_t n) const { return {array_.data() + i, n}; }
-
- private:
-  Eigen::Array<T, Eigen::Dynamic, 1> array_;
-};
-
-inline void widen4(const float* x, double* to) {
-  store(to, __builtin_convertvector(load<Float4>(x), Double4));
+inline Double4 widened4(const float* x) {
+  return __builtin_convertvector(load<Float4>(x), Double4);
 }
+inline Double4 absolute(const Double4& x) {
+  return std::bit_cast<Double4>(std::bit_cast<Long4>(x) & std::numeric_limits<std::int64_t>::max());
+}
+
+inline void widen4(const float* x, double* to) { store(to, widened4(x)); }
 inline void widen4(const double* x, double* to) { store(to, load<Double4>(x)); }
 
 // As std::copy_n, in vectors of which the last may overlap the one before: lines are short.
@@ -73,22 +64,6 @@ inline void copy_line(const float* from, std::size_t n, float* to) {
   }
   for (std::size_t i = 0; i + 4 < n; i += 4) store(to + i, load<Float4>(from + i));
   store(to + n - 4, load<Float4>(from + n - 4));
-}
-
-template <class T>
-using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-
-// y [rows × columns, rows `stride` apart] = w [rows × terms] · x [terms × columns, likewise]
-template <class T>
-void multiply(const T* w, const T* x, T* y, std::size_t rows, std::size_t terms,
-              std::size_t columns, std::size_t stride) {
-  using Stride = Eigen::OuterStride<>;
-  const auto r = static_cast<Eigen::Index>(rows), k = static_cast<Eigen::Index>(terms),
-             c = static_cast<Eigen::Index>(columns);
-  const Stride outer(static_cast<Eigen::Index>(stride));
-  const Eigen::Map<const RowMajor<T>> left(w, r, k);
-  const Eigen::Map<const RowMajor<T>, Eigen::Unaligned, Stride> right(x, k, c, outer);
-  Eigen::Map<RowMajor<T>, Eigen::Unaligned, Stride>(y, r, c, outer).noalias() = left * right;
 }
 
 }  // namespace shardproof
