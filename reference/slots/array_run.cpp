@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "reference/slots/array_elements.h"
+#include "reference/slots/running_error.h"
 
 namespace shardproof {
 namespace {
@@ -246,8 +247,8 @@ class ArrayRunner {
 
   void reduce(const Reduction& reduction, std::size_t statement) {
     std::vector<T>& values = state_[reduction.target];
-    if (reduction.collective && collective_) return collective_(statement, values);
     const std::vector<T>& source = state_[reduction.source];
+    if (reduction.collective && collective_) return collective_(statement, source, values);
     const Scope fine = reduction.source.scope, coarse = reduction.target.scope;
     std::vector<std::size_t> counts(values.size());
     // What stands in a row goes to one element, or to one each in columns.
@@ -329,5 +330,10 @@ template ArrayState<Interval<80>> array_run(ArrayState<Interval<80>>, const Arra
                                             std::span<const ParameterShape>,
                                             const CollectiveValues<Interval<80>>&,
                                             const Arithmetic<Interval<80>>&);
+
+template ArrayState<RunningError> array_run(ArrayState<RunningError>, const ArrayProgram&,
+                                            std::span<const ParameterShape>,
+                                            const CollectiveValues<RunningError>&,
+                                            const Arithmetic<RunningError>&);
 
 }  // namespace shardproof

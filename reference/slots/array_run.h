@@ -13,9 +13,10 @@
 namespace shardproof {
 
 // Fills in the values of a collective sum or mean, one for each element of its target, as somebody
-// else has computed them. `statement` is its index in the program.
+// else has computed them. `statement` is its index in the program, `source` what it is taken of.
 template <class T>
-using CollectiveValues = std::function<void(std::size_t statement, std::span<T> values)>;
+using CollectiveValues =
+    std::function<void(std::size_t statement, std::span<const T> source, std::span<T> values)>;
 
 // The state after the program's statements in order. Arrays of temporaries and constants may be
 // left empty; what temporaries hold afterwards is not said. Without `collective`, collective sums

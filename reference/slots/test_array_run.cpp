@@ -206,9 +206,11 @@ TEST_CASE("a caller's values stand in for collective sums, and for those only") 
   state.values[1] = {{0, 0}, {0, 0}};
   state.values[4] = {{6, 8, 9}};
   std::vector<std::size_t> asked;
-  const ArrayState<float> after =
-      array_run<float>(state, program, shapes, [&](std::size_t statement, std::span<float> values) {
+  const ArrayState<float> after = array_run<float>(
+      state, program, shapes,
+      [&](std::size_t statement, std::span<const float> source, std::span<float> values) {
         asked.push_back(statement);
+        CHECK(std::vector<float>(source.begin(), source.end()) == std::vector<float>{6, 8, 9});
         REQUIRE(values.size() == 2);
         values[0] = 2;
         values[1] = 3;
