@@ -476,6 +476,15 @@ TEST_CASE("a program that differs from AdamW in one operation is not taken for i
   std::vector<ArrayAssignment> decay_last(owned.begin() + 2, owned.end());
   decay_last.insert(decay_last.end(), owned.begin(), owned.begin() + 2);
   CHECK_FALSE(fused_step(decay_last, plan.in_memory));
+  for (std::size_t i = 0; i < owned.size(); ++i) {  // m in place of p, or p in place of m
+    for (std::size_t k = 0; k < arity(owned[i].function); ++k) {
+      std::vector<ArrayAssignment> changed = owned;
+      ArraySlot& read = changed[i].reads[k];
+      if (read.scope != Scope::coordinate || !plan.in_memory[read.index]) continue;
+      read.index = read.index == *plan.parameter ? plan.kept[1] : *plan.parameter;
+      CHECK_FALSE(fused_step(changed, plan.in_memory));
+    }
+  }
   CHECK_FALSE(fused_step(StepPlan(optimizer("adam")).phases[0].owned,
                          StepPlan(optimizer("adam")).in_memory));
 }
@@ -539,6 +548,61 @@ TEST_CASE("a program without a parameter or a gradient steps too") {
   const auto device = make_host_device(2, 0, 1);
   check_steps(*device, program_of("shared t = 0\nstate a = 1\nt = t + 1\na = a*t + 0.1\n"), vectors,
               mod_ownership(1012, 2), {}, 3);
+}
+
+TEST_CASE("every value function on corner numbers, in a kernel and on shared slots") {
+  const std::vector<float> corners = {0.0f,       -0.0f,     1.0f,     -1.0f,    0x1p-149f,
+                                      -0x1p-149f, 0x1p-126f, 0x1p127f, INFINITY, -INFINITY,
+                                      NAN,        0.1f,      3.0f,     -7.5f,    0x1.fffffep127f};
+  const std::size_t count = corners.size() * corners.size();
+  const auto device = make_host_device(2, 0, 1);
+  for (const bool shared : {false, true}) {
+    const std::string kind = shared ? "per parameter" : "state";
+    std::string text = kind + " a, b, c\n";
+    int k = 0;
+    for (const char* const expression :
+         {"-a", "sqrt(a)", "abs(a)", "sign(a)", "a + b", "a - b", "a*b", "a/b", "min(a, b)",
+          "max(a, b)", "a < b", "a <= b", "a == b", "a != b", "fma(a, b, c)", "select(a, b, c)"}) {
+      const std::string name = "result" + std::to_string(k++);
+      text.insert(0, kind + " " + name + " = 0\n");
+      text += name + " = " + expression + "\n";
+    }
+    // A parameter each, or a coordinate each.
+    const Shapes shapes = shared ? Shapes(count, {1, 1}) : Shapes{{count, 1}};
+    const ArrayProgram program = program_of(text);
+    ArrayState<float> state = initial_state(program, shapes);
+    auto& slots =
+        state.values[static_cast<std::size_t>(shared ? Scope::parameter : Scope::coordinate)];
+    for (std::size_t i = 0; i < count; ++i) {
+      slots[slots.size() - 3][i] = corners[i / corners.size()];
+      slots[slots.size() - 2][i] = corners[i % corners.size()];
+      slots[slots.size() - 1][i] = corners[i % 7];
+    }
+    OwnedOptimizer optimizer(*device, program, shapes, mod_ownership(count, 2), state);
+    optimizer.step({});
+    step_plainly(program, shapes, {}, {}, state);
+    check_equal(program, optimizer, state);
+  }
+}
+
+TEST_CASE("temporaries share places only when their last reader is done") {
+  const auto device = make_host_device(2, 0, 1);
+  const std::string text =
+      "parameter p\ngradient g\ntemporary u, w, x, y\n"
+      "u = p*g\nw = u + 1\nx = u*w\ny = x - w\nu = y + 1\np = p + u*x\n";
+  check_steps(*device, program_of(text), matrices, block_ownership(44, 2), {}, 2);
+}
+
+TEST_CASE("a sum that every rank does alone begins with its first term, in float32") {
+  const auto device = make_host_device(2, 0, 1);
+  const std::string text =
+      "parameter p\nper row r = 0\nper parameter total\nper parameter middle\n"
+      "r = -r\ntotal = sum(r)\nmiddle = mean(r)\np = p + total\n";
+  check_steps(*device, program_of(text), matrices, block_ownership(44, 2), {}, 1);
+  const std::string inexact =
+      "shared s\nper row r = 0x1p-24\nparameter p\nper parameter total\n"
+      "r = r + (r == r)*0.3\ntotal = sum(r)\np = p + total\n";
+  check_steps(*device, program_of(inexact), matrices, block_ownership(44, 2), {}, 4);
 }
 
 TEST_CASE("long temporaries: a program of many live slots runs in smaller pieces") {
