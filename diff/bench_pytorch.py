@@ -4,7 +4,8 @@
   apt install python3-torch && ninja -C build bench_signoff
   python3 diff/bench_pytorch.py build/bench_signoff
 
-MobileNetV4-Conv-M in training mode, 8 images of 224x224, 2 threads, minimum of five rounds.
+MobileNetV4-Conv-M in training mode, 8 images of 224x224, 2 threads, minimum of five rounds
+before the certified reference and five after it.
 """
 import pathlib
 import subprocess
@@ -56,14 +57,21 @@ class Network:
         return x.flatten(1) @ self.parameter("Wd", (1280, 1000))
 
 
+def forward_seconds(network, images):
+    best = float("inf")
+    with torch.no_grad():
+        for _ in range(5):
+            start = time.perf_counter()
+            network.forward(images)
+            best = min(best, time.perf_counter() - start)
+    return best
+
+
 torch.set_num_threads(THREADS)
-network, images, best = Network(), torch.randn(8, 3, 224, 224), float("inf")
-with torch.no_grad():
-    for _ in range(5):
-        start = time.perf_counter()
-        network.forward(images)
-        best = min(best, time.perf_counter() - start)
+network, images = Network(), torch.randn(8, 3, 224, 224)
+before = forward_seconds(network, images)
 output = subprocess.run([sys.argv[1], str(THREADS)], check=True, capture_output=True, text=True).stdout
+best = min(before, forward_seconds(network, images))
 certified = float(next(line for line in output.splitlines() if line.startswith("certified")).split()[4])
 print(output, end="")
 print("PyTorch %s, float32, values only  %8.3f s" % (torch.__version__, best))

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "reference/graph/vectors.h"
 #include "reference/numbers/certified.h"
 
 namespace shardproof {
@@ -121,12 +122,17 @@ std::vector<Comparison> Judge::add(NodeId node) {
     const std::vector<float>& a = values_[graph_.node(node).operands[0]][r].values;
     const std::vector<float>& b = values_[graph_.node(node).operands[1]][r].values;
     const std::vector<float>& got = values_[node][r].values;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      // float64 sum, then float32: the same as one rounding, since 53 ≥ 2·24 + 2.
-      const double sum = static_cast<double>(
-          static_cast<float>(static_cast<double>(a[i]) + static_cast<double>(b[i])));
-      result.see(r, i, got[i], sum, {flushed, flushed});
-    }
+    // float64 sum, then float32: the same as one rounding, since 53 ≥ 2·24 + 2.
+    const auto expected = [&](std::size_t i) {
+      return __builtin_convertvector(
+          __builtin_convertvector(widened4(&a[i]) + widened4(&b[i]), Float4), Double4);
+    };
+    const auto floor = [&](std::size_t) { return Double4{} + flushed; };
+    const auto look = [&](std::size_t i) {
+      const double sum = static_cast<double>(a[i]) + static_cast<double>(b[i]);
+      result.see(r, i, got[i], static_cast<double>(static_cast<float>(sum)), {flushed, flushed});
+    };
+    result.see_row(got, expected, floor, look);
   }
   return {result};
 }

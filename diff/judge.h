@@ -40,7 +40,7 @@ class Judge {
   struct SiteChannel {
     ChannelSums sums;
     Allowance mean;
-    double independent_sum;  // error of Σx, of which replicas have independent ones
+    double independent_sum = 0;  // error of Σx, of which replicas have independent ones
   };
   using Site = std::vector<std::vector<SiteChannel>>;  // [replica][channel]
 

@@ -41,26 +41,26 @@ const Judge::Site& Judge::site(NodeId x) {
   if (found != sites_.end()) return found->second;
   const Contract contract = this->contract(Operation::channel_mean, x);
   const Family<float>& numbers = values_.at(x);
-  const std::vector<std::vector<ChannelSums>> sums = channel_sums(numbers, threads_);
-  const SumBound bound = sum_bound(sums.at(0).at(0).count, contract, kind_, Dither::permuted);
-  Site site(replicas_);
-  for (std::size_t r = 0; r < replicas_; ++r) {
-    for (std::size_t c = 0; c < sums[r].size(); ++c) {
-      const ChannelSums& s = sums[r][c];
-      SiteChannel channel{s, {}, 0};
-      Allowance sum;
-      const double total = std::abs(s.sum.value) + s.sum.radius;
-      const bool exact = multiples(numbers[r], c, exact_quantum(s.magnitude, s.count, contract));
-      if (!exact) {
-        sum = bound.at(total, s.magnitude, s.squares);
-        channel.independent_sum = bound.independent(total, s.squares);
-      }
-      channel.mean = mean_allowance(
-          sum, {s.count, exact ? std::abs(s.sum.value) : total, s.magnitude, exact}, contract);
-      if (may_overflow(s.magnitude)) channel.mean = kUnknownAllowance;
-      site[r].push_back(channel);
+  const std::size_t channels = numbers.at(0).shape.c;
+  const auto count = static_cast<double>(batch_ * numbers[0].shape.plane());
+  const SumBound bound = sum_bound(count, contract, kind_, Dither::permuted);
+  Site site(replicas_, std::vector<SiteChannel>(channels));
+  parallel_for(threads_, replicas_ * channels, [&](std::size_t index) {
+    const std::size_t r = index / channels, c = index % channels;
+    SiteChannel& channel = site[r][c];
+    channel.sums = sums_of_channel(numbers[r], c);
+    const ChannelSums& s = channel.sums;
+    Allowance sum;
+    const double total = std::abs(s.sum.value) + s.sum.radius;
+    const bool exact = multiples(numbers[r], c, exact_quantum(s.magnitude, count, contract));
+    if (!exact) {
+      sum = bound.at(total, s.magnitude, s.squares);
+      channel.independent_sum = bound.independent(total, s.squares);
     }
-  }
+    channel.mean = mean_allowance(
+        sum, {count, exact ? std::abs(s.sum.value) : total, s.magnitude, exact}, contract);
+    if (may_overflow(s.magnitude)) channel.mean = kUnknownAllowance;
+  });
   return sites_.emplace(x, std::move(site)).first->second;
 }
 

@@ -35,6 +35,8 @@ void for_each_number(std::span<const float> numbers, Step step) {
   }
 }
 
+}  // namespace
+
 ChannelSums sums_of_channel(const Tensor<float>& x, std::size_t c) {
   ChannelSums result;
   result.count = static_cast<double>(x.shape.n * x.shape.plane());
@@ -87,21 +89,9 @@ ChannelSums sums_of_channel(const Tensor<float>& x, std::size_t c) {
   return result;
 }
 
-}  // namespace
-
 std::vector<ChannelSums> channel_sums(const Tensor<float>& x, unsigned threads) {
   std::vector<ChannelSums> result(x.shape.c);
   parallel_for(threads, x.shape.c, [&](std::size_t c) { result[c] = sums_of_channel(x, c); });
-  return result;
-}
-
-std::vector<std::vector<ChannelSums>> channel_sums(const Family<float>& x, unsigned threads) {
-  const std::size_t channels = x.at(0).shape.c;
-  std::vector<std::vector<ChannelSums>> result(x.size(), std::vector<ChannelSums>(channels));
-  parallel_for(threads, x.size() * channels, [&](std::size_t index) {
-    const std::size_t r = index / channels, c = index % channels;
-    result[r][c] = sums_of_channel(x[r], c);
-  });
   return result;
 }
 

@@ -22,11 +22,10 @@ struct ChannelSums {
   double centred_fourths = 0;  // at least Σ(x − μ_r)⁴
 };
 
-// One entry a channel of x. Numbers that are not finite make every field of their channel unknown
-// (NaN or infinite). Results do not depend on the number of threads.
-std::vector<ChannelSums> channel_sums(const Tensor<float>& x, unsigned threads);
+// Numbers that are not finite make every field of their channel unknown (NaN or infinite).
+ChannelSums sums_of_channel(const Tensor<float>& x, std::size_t channel);
 
-// The same for each replica.
-std::vector<std::vector<ChannelSums>> channel_sums(const Family<float>& x, unsigned threads);
+// One entry a channel of x. Results do not depend on the number of threads.
+std::vector<ChannelSums> channel_sums(const Tensor<float>& x, unsigned threads);
 
 }  // namespace shardproof
