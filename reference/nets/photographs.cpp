@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -11,6 +13,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "reference/nets/crc32.h"
 #include "reference/numbers/random.h"
 
 #define STBI_NO_STDIO
@@ -28,7 +31,7 @@ Result<std::vector<std::byte>> read_file(const std::string& path) {
   if (path.empty()) return Error{"an image without a name: name a PNG or JPEG"};
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
-  if (!std::filesystem::exists(status)) return Error{path + ": no such file"};
+  if (code) return Error{path + ": " + code.message()};
   if (!std::filesystem::is_regular_file(status)) {
     return Error{path + ": is not a regular file; name a PNG or JPEG"};
   }
@@ -40,8 +43,9 @@ Result<std::vector<std::byte>> read_file(const std::string& path) {
   }
   std::vector<std::byte> bytes(size);
   std::ifstream file(path, std::ios::binary);
+  if (!file) return Error{path + ": " + std::strerror(errno)};
   file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
-  if (!file) return Error{path + ": could not be read"};
+  if (!file) return Error{path + ": could not be read to its end"};
   return bytes;
 }
 
@@ -56,16 +60,33 @@ struct Extent {
   std::size_t height = 0, width = 0;
 };
 
+// The four bytes from `at` on.
+std::size_t big_endian(std::span<const std::byte> bytes, std::size_t at) {
+  std::size_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    value = value << 8U | std::to_integer<std::size_t>(bytes[at + i]);
+  }
+  return value;
+}
+
 // What a PNG's header states; stb_image gives no size where it refuses one.
 Extent png_extent(std::span<const std::byte> bytes) {
   if (bytes.size() < 24) return {};
-  const auto big_endian = [&](std::size_t at) {
-    std::size_t value = 0;
-    for (std::size_t i = 0; i < 4; ++i)
-      value = value << 8U | std::to_integer<std::size_t>(bytes[at + i]);
-    return value;
-  };
-  return {big_endian(20), big_endian(16)};
+  return {big_endian(bytes, 20), big_endian(bytes, 16)};
+}
+
+// Where the first chunk of a PNG with a checksum not its own begins; stb_image does not look. A
+// chunk is its length, its type, its data, and the CRC-32 of both (PNG specification, §5.3).
+std::optional<std::size_t> corrupt_chunk(std::span<const std::byte> bytes) {
+  constexpr std::size_t around = 12;  // bytes of a chunk beside its data
+  for (std::size_t at = 8; at + around <= bytes.size();) {
+    const std::size_t length = big_endian(bytes, at);
+    if (length > bytes.size() - at - around) return std::nullopt;
+    if (crc32(bytes.subspan(at + 4, 4 + length)) != big_endian(bytes, at + 8 + length)) return at;
+    if (starts_with(bytes.subspan(at + 4), "IEND")) return std::nullopt;
+    at += around + length;
+  }
+  return std::nullopt;
 }
 
 // The scans of a JPEG, or nothing where a Huffman table has more than its 256 codes: stb_image 2.27
@@ -235,6 +256,10 @@ Result<Image> decode_image(std::span<const std::byte> bytes, const std::string& 
     return Error{file + ": cannot be decoded; it is truncated, broken or of no common " + kind +
                  (tells ? " (" + reason + ")" : "")};
   }
+  if (const auto at = png ? corrupt_chunk(bytes) : std::nullopt) {
+    return Error{file + ": the chunk at its byte " + std::to_string(*at) +
+                 " does not have the checksum that it states; the file is damaged"};
+  }
   return Image{extent.height, extent.width,
                std::vector<std::uint8_t>(pixels.get(), pixels.get() + size * channels)};
 }
@@ -310,7 +335,8 @@ Result<std::vector<Tensor<float>>> load_batch(std::span<const std::string> paths
   if (size == 0) return Error{"images of 0x0 pixels: ask for a size of at least 1"};
   if (paths.size() > count) {
     return Error{std::to_string(paths.size()) + " images for " + std::to_string(count) +
-                 " places: name fewer images, or ask for more replicas or a larger batch"};
+                 (count == 1 ? " place" : " places") +
+                 ": name fewer images, or ask for more replicas or a larger batch"};
   }
   std::vector<Tensor<float>> batch(count);
   std::map<std::vector<std::uint8_t>, std::size_t> owners;  // pixels of a crop, index of its image

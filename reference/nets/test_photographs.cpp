@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "reference/nets/crc32.h"
 #include "reference/nets/photographs.h"
 
 namespace shardproof {
@@ -60,8 +61,7 @@ std::string big_endian(std::uint32_t value) {
   return text;
 }
 
-// A PNG of one header chunk, the given data chunk and an end. stb_image does not read the
-// checksums.
+// A PNG of one header chunk, the given data chunk and an end; the checksums are wrong.
 std::string png(std::uint32_t width, std::uint32_t height, const std::string& data,
                 const std::string& form = std::string("\x08\x02\0\0\0", 5)) {
   const auto chunk = [](const std::string& type, const std::string& body) {
@@ -186,7 +186,7 @@ TEST_CASE("a batch that cannot be of different images is refused") {
     return batch.error();
   };
   expect(error({}, 2), {"no images"});
-  expect(error({cat, cat}, 1), {"2 images for 1 places"});
+  expect(error({cat, cat}, 1), {"2 images for 1 place:"});
   expect(error({cat, cat}, 2), {"gives the same picture as " + cat});
   const std::string pixel = fixtures / "expected" / "crops" / "pixel.png";
   expect(error({pixel}, 2), {"pixel.png: has too few different crops"});
@@ -201,7 +201,7 @@ TEST_CASE("a path that is no picture is named") {
     expect(batch.error(), {path});
     return batch.error();
   };
-  expect(error(folder.path / "missing.png"), {"no such file"});
+  expect(error(folder.path / "missing.png"), {"No such file or directory"});
   expect(error(""), {"an image without a name"});
   expect(error(folder.path), {"not a regular file"});
   expect(error(folder.write("empty.png", "")), {"neither a PNG nor a JPEG"});
@@ -222,6 +222,24 @@ TEST_CASE("a truncated picture is refused at every length") {
       (void)error_of(whole.substr(0, size));
     }
   }
+}
+
+TEST_CASE("a PNG of which a chunk does not have its checksum is refused") {
+  const std::string whole = text_of(fixtures / "expected" / "crops" / "rgb_32.png");
+  REQUIRE(decode(whole));
+  std::string header = whole, end = whole;
+  header[29] ^= 1;             // the last byte but three of the first chunk
+  end[whole.size() - 1] ^= 1;  // the last of the last one
+  expect(error_of(header), {"chunk at its byte 8 does not have the checksum"});
+  expect(error_of(end),
+         {"chunk at its byte " + std::to_string(whole.size() - 12) + " does not have"});
+}
+
+TEST_CASE("the checksum of nine digits is CRC-32's, whole or in parts") {
+  const std::string digits = "123456789";
+  const auto bytes = std::as_bytes(std::span(digits));
+  CHECK(crc32(bytes) == 0xCBF43926);
+  CHECK(crc32(bytes.subspan(4), crc32(bytes.first(4))) == 0xCBF43926);
 }
 
 TEST_CASE("absurd sizes, scans and compressed bombs are refused before they cost") {
