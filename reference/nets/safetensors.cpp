@@ -311,8 +311,9 @@ Result<StoredTensors> read_from(const Source& source, const std::string& file) {
   if (!source.read(0, std::as_writable_bytes(std::span(&header_size, 1)))) return unreadable();
   const std::size_t rest = source.size() - sizeof header_size;
   if (header_size > header_limit) {
-    return error("states a header of " + std::to_string(header_size) +
-                 " bytes; the format allows 100,000,000; is it a safetensors file?");
+    return error(
+        "is not a safetensors file: its first 8 bytes would be the length of a header, "
+        "and say more than the 100,000,000 bytes that the format allows");
   }
   if (header_size > rest) {
     return error("states a header of " + std::to_string(header_size) + " bytes, but only " +

@@ -114,15 +114,23 @@ Result<Weights> load_weights(const std::string& path, std::span<const Parameter>
     known.insert(parameter.name);
     if (auto found = fault(parameter, *stored)) faults.push_back(std::move(*found));
   }
+  bool misnamed = false;
   for (const auto& [name, tensor] : *stored) {
     if (!known.contains(name)) {
+      misnamed = true;
       faults.push_back("tensor " + quoted_name(name) + " is no parameter of this network");
     }
   }
   if (!faults.empty()) {
     std::string message = path + ": " + faults.front();
     if (faults.size() > 1) {
-      message += " (" + std::to_string(faults.size() - 1) + " more tensors at fault)";
+      message += " (" + std::to_string(faults.size() - 1) +
+                 (faults.size() == 2 ? " more tensor at fault)" : " more tensors at fault)");
+    }
+    if (misnamed) {
+      message +=
+          "; docs/guide.md lists names and shapes, `shardproof run --save-weights FILE` "
+          "writes such a file";
     }
     return Error{message};
   }

@@ -1,6 +1,6 @@
 // The parameters of a network: drawn from a seed, or read from a safetensors file under the names
-// of spec §5. The draws make every fault visible: no γ, β or bias is zero, and logits are of order
-// one.
+// that docs/guide.md lists. The draws make every fault visible: no γ, β or bias is zero, and logits
+// are of order one.
 #pragma once
 
 #include <cstdint>
