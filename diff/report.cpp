@@ -11,7 +11,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <vector>
 
 namespace shardproof {
 namespace {
@@ -98,20 +97,71 @@ std::string to_string(SignoffResult::Verdict verdict) {
   return "";
 }
 
+std::string counted(std::size_t count, const std::string& noun, const std::string& plural) {
+  return fmt::format("{} {}", count, count == 1 ? noun : plural);
+}
+
+std::string to_text(const ReportedInputs& inputs) {
+  const auto file = [](const InputFile& read) {
+    return fmt::format("{} ({} bytes, crc32 {:08x})\n", read.path, read.bytes, read.crc32);
+  };
+  std::string text =
+      "weights: " +
+      (inputs.weights ? file(*inputs.weights) : fmt::format("drawn from seed {}\n", inputs.seed));
+  const std::size_t shown = std::min(kShown, inputs.images.size());
+  for (std::size_t i = 0; i < shown; ++i) text += "image: " + file(inputs.images[i]);
+  if (inputs.images.size() > shown) {
+    text += fmt::format("  and {} more, all in the JSON\n", inputs.images.size() - shown);
+  }
+  if (inputs.places > inputs.images.size()) {
+    text += fmt::format("  and {} of these, drawn from seed {}\n",
+                        counted(inputs.places - inputs.images.size(), "other crop", "other crops"),
+                        inputs.seed);
+  }
+  if (!inputs.zero_weights.empty()) {
+    text += fmt::format(
+        "note: {} of {} weights are all zero ({}{}): a fault in how they are used cannot show on "
+        "natural input\n",
+        inputs.zero_weights.size(), inputs.parameters, inputs.zero_weights[0],
+        inputs.zero_weights.size() > 1 ? ", ..." : "");
+  }
+  return text;
+}
+
+nlohmann::json to_json(const ReportedInputs& inputs) {
+  using nlohmann::json;
+  const auto file = [](const InputFile& read) -> json {
+    return {
+        {"path", read.path}, {"bytes", read.bytes}, {"crc32", fmt::format("{:08x}", read.crc32)}};
+  };
+  json images = json::array();
+  for (const InputFile& image : inputs.images) images.push_back(file(image));
+  return {{"weights", inputs.weights ? file(*inputs.weights) : json("drawn from the seed")},
+          {"images", std::move(images)},
+          {"zero_weights", inputs.zero_weights}};
+}
+
 std::string to_text(const SignoffReport& report) {
   const SignoffResult& result = report.result;
-  std::string text =
-      fmt::format("{}: {} at {}x{}, {} replicas of {} images, {} classes, seed {}\ndevice: {}\n\n",
-                  to_string(result.verdict()), report.net, report.size, report.size,
-                  report.replicas, report.batch, report.classes, report.seed, report.device);
+  std::string text = fmt::format(
+      "{}: {} at {}x{}, {} of {}, {}, epsilon {:.6g}, seed {}\n", to_string(result.verdict()),
+      report.net, report.size, report.size, counted(report.replicas, "replica", "replicas"),
+      counted(report.batch, "image", "images"), counted(report.classes, "class", "classes"),
+      report.epsilon, report.inputs.seed);
+  text += "device: " + report.device + "\n" + to_text(report.inputs) + "\n";
   if (!result.failure.empty()) text += "a launch failed: " + result.failure + "\n\n";
+  if (!result.out_of_memory.empty()) {
+    text += "the device ran out of memory: " + result.out_of_memory +
+            "; ask for fewer replicas or smaller images\n\n";
+  }
 
   std::vector<const Comparison*> wrong;
   for (const Comparison& comparison : result.comparisons) {
     if (comparison.outcome() == Outcome::wrong) wrong.push_back(&comparison);
   }
   if (!wrong.empty()) {
-    text += fmt::format("wrong: {} comparisons, in the order of the graph\n", wrong.size());
+    text += fmt::format("wrong: {}, in the order of the graph\n",
+                        counted(wrong.size(), "comparison", "comparisons"));
     text += table_head();
     for (std::size_t i = 0; i < std::min(kShown, wrong.size()); ++i) text += row(*wrong[i]);
     if (wrong.size() > kShown) {
@@ -132,15 +182,16 @@ std::string to_text(const SignoffReport& report) {
     text += fmt::format("{:<12} {:>12} {:>8} {:>8} {:>11} {:>16}\n", to_string(kind),
                         sum.comparisons, sum.agree, sum.wrong, sum.not_judged, sum.numbers);
   }
-  text += fmt::format("suspicions: {}, {} dropped after {} fresh draws\n", result.suspicions,
-                      result.suspicions_dropped, result.fresh_draws);
+  text += fmt::format("suspicions: {}, {} dropped; not judged at first: {}; fresh draws: {}\n",
+                      result.suspicions, result.suspicions_dropped, result.unjudged_at_first,
+                      result.fresh_draws);
   if (!result.logits.empty()) {
     text += fmt::format(
         "logits: largest end-to-end error {:.3g}, largest logit {:.3g} (not part of the verdict)\n",
         report.logits_error, report.logits_largest);
   }
-  text += "\nnearest to their bounds\n" + table_head();
   const std::vector<const Comparison*> closest = nearest(result);
+  if (!closest.empty()) text += "\nnearest to their bounds\n" + table_head();
   for (std::size_t i = 0; i < std::min(kShown, closest.size()); ++i) text += row(*closest[i]);
   text += fmt::format("\ntook {:.1f} s\n", report.seconds);
   return text;
@@ -190,12 +241,15 @@ nlohmann::json to_json(const SignoffReport& report) {
                 {"replicas", report.replicas},
                 {"batch", report.batch},
                 {"epsilon", fmt::format("{:a}", report.epsilon)},
-                {"seed", report.seed},
+                {"seed", report.inputs.seed},
+                {"inputs", to_json(report.inputs)},
                 {"device", report.device},
                 {"failure", result.failure},
+                {"out_of_memory", result.out_of_memory},
                 {"counts", std::move(counts)},
                 {"suspicions", result.suspicions},
                 {"suspicions_dropped", result.suspicions_dropped},
+                {"unjudged_at_first", result.unjudged_at_first},
                 {"fresh_draws", result.fresh_draws},
                 {"unjudged", result.unjudged},
                 {"comparisons", std::move(comparisons)},
@@ -207,25 +261,26 @@ nlohmann::json to_json(const SignoffReport& report) {
   return document;
 }
 
-Result<std::monostate> write_whole_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + "." + std::to_string(getpid()) + ".part";
-  {
-    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.flush();
-    if (!file) {
-      const std::string reason = std::strerror(errno);
-      std::error_code ignored;
-      std::filesystem::remove(temporary, ignored);
-      return Error{path + ": cannot be written: " + reason};
-    }
-  }
-  std::error_code error;
-  std::filesystem::rename(temporary, path, error);
-  if (error) {
+Result<std::monostate> write_whole_files(
+    const std::vector<std::pair<std::string, std::string>>& texts_by_path) {
+  const std::string suffix = "." + std::to_string(getpid()) + ".part";
+  const auto failed = [&](const std::string& path, const std::string& reason) {
     std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    return Error{path + ": cannot be written: " + error.message()};
+    for (const auto& written : texts_by_path) {
+      std::filesystem::remove(written.first + suffix, ignored);
+    }
+    return Error{path + ": cannot be written: " + reason};
+  };
+  for (const auto& [path, text] : texts_by_path) {
+    std::ofstream file(path + suffix, std::ios::binary | std::ios::trunc);
+    file << text;
+    file.close();
+    if (!file) return failed(path, std::strerror(errno));
+  }
+  for (const auto& [path, text] : texts_by_path) {
+    std::error_code error;
+    std::filesystem::rename(path + suffix, path, error);
+    if (error) return failed(path, error.message());
   }
   return std::monostate{};
 }

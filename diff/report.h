@@ -4,19 +4,45 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "diff/signoff.h"
 #include "reference/result.h"
 
 namespace shardproof {
 
+// A file that was read, by which a report says what was judged.
+struct InputFile {
+  std::string path;
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32 = 0;
+};
+
+struct ReportedInputs {
+  std::optional<InputFile> weights;  // none: drawn from the seed
+  std::vector<InputFile> images;
+  std::size_t places = 0;  // more than images: the others are crops of them
+  std::uint64_t seed = 0;
+  std::size_t parameters = 0;
+  std::vector<std::string> zero_weights;  // of the parameters, those of which every number is 0
+};
+
+// Lines, each with its newline.
+std::string to_text(const ReportedInputs& inputs);
+nlohmann::json to_json(const ReportedInputs& inputs);
+
+// "1 image", "2 images"
+std::string counted(std::size_t count, const std::string& noun, const std::string& plural);
+
 struct SignoffReport {
   std::string net, device, version;
   std::size_t size = 0, classes = 0, replicas = 0, batch = 0;
-  std::uint64_t seed = 0;
   double epsilon = 0;
+  ReportedInputs inputs;
   SignoffResult result;
   // Against float64 batch BN over the global batch; beside the verdict, never part of it.
   double logits_error = 0;    // largest |device − reference| over all logits
@@ -28,8 +54,9 @@ std::string to_string(SignoffResult::Verdict verdict);
 std::string to_text(const SignoffReport& report);
 nlohmann::json to_json(const SignoffReport& report);
 
-// Writes `text` to `path` by way of a temporary file beside it, so that the file is whole or
-// absent.
-Result<std::monostate> write_whole_file(const std::string& path, const std::string& text);
+// Writes each text to its path by way of a temporary file beside it, so that a file is whole or as
+// it was; none is touched before all temporary ones are written.
+Result<std::monostate> write_whole_files(
+    const std::vector<std::pair<std::string, std::string>>& texts_by_path);
 
 }  // namespace shardproof

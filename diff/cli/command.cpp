@@ -11,12 +11,16 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <limits>
 #include <memory>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "reference/nets/crc32.h"
 #include "reference/nets/photographs.h"
+#include "reference/nets/safetensors.h"
 #include "reference/nets/weights.h"
 
 namespace shardproof::cli {
@@ -35,34 +39,90 @@ std::vector<std::string> shipped_photographs() {
   return paths;
 }
 
+CLI::Validator positive_float() {
+  const auto check = [](const std::string& text) -> std::string {
+    float number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    if (error == std::errc{} && stop == end && number > 0 && std::isfinite(number)) return {};
+    return fmt::format("\"{}\" is not a positive float32 number", text);
+  };
+  return CLI::Validator(check, "");
+}
+
+Result<InputFile> described(const std::string& path) {
+  InputFile read{path};
+  std::ifstream file(path, std::ios::binary);
+  std::vector<std::byte> bytes(1 << 16);
+  while (file) {
+    file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    const auto got = static_cast<std::size_t>(file.gcount());
+    read.crc32 = crc32(std::span(bytes).first(got), read.crc32);
+    read.bytes += got;
+  }
+  if (!file.eof()) return Error{path + ": " + std::strerror(errno)};
+  return read;
+}
+
+// An error when the images (and so many copies of the weights) take more memory than the machine
+// has.
+Result<std::monostate> check_memory(const NetArguments& arguments, std::size_t replicas,
+                                    std::size_t batch) {
+  // Measured at 224×224: 60 MB an image at the widest place, recorded and judged; 45 MB of weights
+  // and scratch a replica. Activations grow with the number of pixels. Of the last layer a replica
+  // has a float32 copy, the reference one, and one in float64 and in double-double.
+  const double pixels = std::pow(static_cast<double>(arguments.size) / 224, 2);
+  const double copies = static_cast<double>(replicas);
+  const double images = copies * static_cast<double>(batch);
+  const double classes = static_cast<double>(arguments.classes) * 1280;
+  const double needed =
+      images * pixels * 60e6 + copies * (45e6 + 4 * classes) + 32 * classes + 200e6;
+  const double present =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  if (needed <= present) return std::monostate{};
+  return Error{fmt::format(
+      "{} of {} at {}x{} with {} take about {:.3g} GB, the machine has {:.3g} GB: ask for less",
+      counted(replicas, "replica", "replicas"), counted(batch, "image", "images"), arguments.size,
+      arguments.size, counted(arguments.classes, "class", "classes"), needed / 1e9, present / 1e9)};
+}
+
 }  // namespace
 
 void add_net_options(CLI::App& command, NetArguments& arguments) {
+  constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
   command.add_option("--net", arguments.net, "mobilenetv4-conv-m (or mobilenetv4_conv_medium)")
       ->capture_default_str();
   command.add_option("--size", arguments.size, "Input height and width, a multiple of 32")
-      ->check(whole_number(1))
+      ->check(whole_number(0, any))
       ->capture_default_str();
   command.add_option("--classes", arguments.classes, "Number of classes")
-      ->check(whole_number(1))
+      ->check(whole_number(0, any))
       ->capture_default_str();
   command.add_option("--epsilon", arguments.epsilon, "Added to every variance, as float32")
+      ->check(positive_float())
       ->capture_default_str();
-  command.add_option("--image", arguments.images,
-                     "PNG or JPEG files (default: the photographs in fixtures/images)");
-  command.add_option("--weights", arguments.weights,
-                     "A safetensors file with the network's names (default: drawn from the seed)");
+  command
+      .add_option("--image", arguments.images,
+                  "PNG or JPEG files (default: the photographs in fixtures/images)")
+      ->check(some_name());
+  command
+      .add_option("--weights", arguments.weights,
+                  "A safetensors file with the network's names (default: drawn from the seed)")
+      ->check(some_name());
   command.add_option("--seed", arguments.seed, "Of everything that is drawn")
-      ->check(whole_number(0))
+      ->check(whole_number(0, any))
       ->capture_default_str();
-  command.add_option("--threads", arguments.threads, "CPU threads (default: all)")
-      ->check(CLI::Range(1, 1024));
+  command
+      .add_option("--threads", arguments.threads,
+                  "CPU threads, at most as many as the machine has (default: all)")
+      ->check(whole_number(1, any));
   command.add_flag("--json", arguments.json, "Print JSON instead of text");
 }
 
-Result<NetInputs> prepare(const NetArguments& arguments, std::size_t count) {
+Result<NetInputs> prepare(const NetArguments& arguments, std::size_t replicas, std::size_t batch) {
   if (arguments.net != "mobilenetv4-conv-m" && arguments.net != "mobilenetv4_conv_medium") {
-    return Error{"--net " + arguments.net + ": no such network; there is mobilenetv4-conv-m"};
+    return Error{"--net " + quoted_name(arguments.net) +
+                 ": no such network; there is mobilenetv4-conv-m"};
   }
   NetOptions options;
   options.size = arguments.size;
@@ -70,53 +130,57 @@ Result<NetInputs> prepare(const NetArguments& arguments, std::size_t count) {
   options.epsilon = static_cast<float>(arguments.epsilon);
   Result<Graph> synchronised = mobilenetv4_conv_m(options, BatchNorm::synchronised);
   if (!synchronised) return Error{"--" + synchronised.error()};
-  Result<Graph> batch = mobilenetv4_conv_m(options, BatchNorm::batch);
-  if (!batch) return Error{"--" + batch.error()};
+  Result<Graph> batched = mobilenetv4_conv_m(options, BatchNorm::batch);
+  if (!batched) return Error{"--" + batched.error()};
+  if (auto fits = check_memory(arguments, replicas, batch); !fits) return Error{fits.error()};
 
+  const std::vector<Parameter> parameters = synchronised->parameters();
+  ReportedInputs reported;
+  reported.places = replicas * batch;
+  reported.seed = arguments.seed;
+  reported.parameters = parameters.size();
   Weights weights;
   if (arguments.weights.empty()) {
-    weights = seeded_weights(synchronised->parameters(), arguments.seed);
+    weights = seeded_weights(parameters, arguments.seed);
   } else {
-    Result<Weights> loaded = load_weights(arguments.weights, synchronised->parameters());
-    if (!loaded) return Error{loaded.error()};
+    Result<Weights> loaded = load_weights(arguments.weights, parameters);
+    if (!loaded) return Error{"--weights " + loaded.error()};
     weights = *std::move(loaded);
+    const Result<InputFile> file = described(arguments.weights);
+    if (!file) return Error{"--weights " + file.error()};
+    reported.weights = *file;
   }
-  const std::vector<std::string> paths =
+  for (const Parameter& parameter : parameters) {
+    const std::vector<float>& values = weights.at(parameter.name).values;
+    if (std::all_of(values.begin(), values.end(), [](float value) { return value == 0; })) {
+      reported.zero_weights.push_back(parameter.name);
+    }
+  }
+  std::vector<std::string> paths =
       arguments.images.empty() ? shipped_photographs() : arguments.images;
   if (paths.empty()) {
     return Error{SHARDPROOF_SOURCE_DIR
                  "/fixtures/images: no photographs there; name some with --image"};
   }
   // Of the shipped photographs, as many as there are places.
-  const std::size_t used = arguments.images.empty() ? std::min(paths.size(), count) : paths.size();
+  if (arguments.images.empty()) paths.resize(std::min(paths.size(), reported.places));
   Result<std::vector<Tensor<float>>> images =
-      load_batch(std::span(paths).first(used), count, arguments.size, arguments.seed);
+      load_batch(paths, reported.places, arguments.size, arguments.seed);
   if (!images) return Error{images.error()};
-  return NetInputs{*std::move(synchronised), *std::move(batch), std::move(weights),
-                   *std::move(images)};
-}
-
-Result<std::monostate> check_memory(const NetArguments& arguments, std::size_t replicas,
-                                    std::size_t batch) {
-  // Measured at 224×224: 60 MB an image at the widest place, recorded and judged; 45 MB of weights
-  // and scratch a replica. Activations grow with the number of pixels.
-  const double pixels = std::pow(static_cast<double>(arguments.size) / 224, 2);
-  const double images = static_cast<double>(replicas) * static_cast<double>(batch);
-  const double classes = static_cast<double>(arguments.classes) * 1280 * 4;
-  const double needed =
-      images * pixels * 60e6 + static_cast<double>(replicas) * (45e6 + classes) + 200e6;
-  const double present =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
-  if (needed <= present) return std::monostate{};
-  return Error{fmt::format(
-      "{} replicas of {} images at {}x{} take about {:.3g} GB, the machine has {:.3g} GB: ask for "
-      "fewer or smaller ones",
-      replicas, batch, arguments.size, arguments.size, needed / 1e9, present / 1e9)};
+  for (const std::string& path : paths) {
+    const Result<InputFile> file = described(path);
+    if (!file) return Error{file.error()};
+    reported.images.push_back(*file);
+  }
+  return NetInputs{*std::move(synchronised), *std::move(batched), std::move(weights),
+                   *std::move(images), std::move(reported)};
 }
 
 unsigned threads_of(const NetArguments& arguments) {
-  return arguments.threads != 0 ? arguments.threads
-                                : std::max(1U, std::thread::hardware_concurrency());
+  const unsigned present = std::max(1U, std::thread::hardware_concurrency());
+  return arguments.threads == 0
+             ? present
+             : static_cast<unsigned>(std::min<std::uint64_t>(arguments.threads, present));
 }
 
 Progress progress_bar(const std::string& what) {
@@ -133,16 +197,30 @@ Progress progress_bar(const std::string& what) {
   };
 }
 
-CLI::Validator whole_number(std::uint64_t least) {
-  const auto check = [least](const std::string& text) -> std::string {
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
     std::uint64_t number = 0;
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, number);
     const bool plain = error == std::errc{} && stop == end && (text[0] != '0' || text.size() == 1);
-    if (plain && number >= least) return {};
-    return fmt::format("{} is not a whole number from {} to 2^64 - 1", text, least);
+    if (plain && number >= least && number <= most) return {};
+    const std::string last =
+        most == std::numeric_limits<std::uint64_t>::max() ? "2^64 - 1" : std::to_string(most);
+    return fmt::format("\"{}\" is not a whole number from {} to {}", text, least, last);
   };
   return CLI::Validator(check, "");
+}
+
+CLI::Validator some_name() {
+  const auto check = [](const std::string& text) -> std::string {
+    return text.empty() ? "the name is empty; is a variable not set?" : "";
+  };
+  return CLI::Validator(check, "");
+}
+
+ExitCode exit_code(SignoffResult::Verdict verdict, bool written) {
+  if (verdict == SignoffResult::Verdict::disagrees) return disagrees;
+  return verdict == SignoffResult::Verdict::agrees && written ? agrees : no_verdict;
 }
 
 bool print(const std::string& text) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "diff/report.h"
 #include "diff/signoff.h"
 #include "reference/graph/graph.h"
 #include "reference/nets/mobilenetv4_conv_m.h"
@@ -30,28 +31,27 @@ struct NetArguments {
   std::vector<std::string> images;
   std::string weights;
   std::uint64_t seed = 1;
-  unsigned threads = 0;  // 0: as many as the machine has
+  std::uint64_t threads = 0;  // 0: as many as the machine has
   bool json = false;
 };
 void add_net_options(CLI::App& command, NetArguments& arguments);
 
-// Checks an option for a whole number in plain decimal, at least `least` and below 2^64. (CLI11
-// reads 010 as eight and anything larger as 2^64 − 1.)
-CLI::Validator whole_number(std::uint64_t least);
+// Check an option: a whole number in plain decimal (CLI11 reads 010 as eight and what is too large
+// as 2^64 − 1); a name that is not empty, as that of an unset variable is.
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
+CLI::Validator some_name();
 
-// A network with its weights and `count` images, read or drawn.
+// A network with its weights and replicas × batch images, read or drawn.
 struct NetInputs {
   Graph synchronised, batch;
   Weights weights;
   std::vector<Tensor<float>> images;
+  ReportedInputs reported;
 };
-Result<NetInputs> prepare(const NetArguments& arguments, std::size_t count);
+// It is an error, too, when they take more memory than the machine has.
+Result<NetInputs> prepare(const NetArguments& arguments, std::size_t replicas, std::size_t batch);
 
-// An error when running so many images of that size (on so many copies of the weights) takes more
-// memory than the machine has.
-Result<std::monostate> check_memory(const NetArguments& arguments, std::size_t replicas,
-                                    std::size_t batch);
-
+// At most as many as the machine has.
 unsigned threads_of(const NetArguments& arguments);
 
 // Draws a bar on stderr where that is a terminal, after two seconds; nothing elsewhere.
@@ -59,6 +59,9 @@ Progress progress_bar(const std::string& what);
 
 // Prints to stdout; says on stderr when not all of it could be written.
 bool print(const std::string& text);
+
+// A verdict that could not be written is none, but for a disagreement, which stands.
+ExitCode exit_code(SignoffResult::Verdict verdict, bool written);
 
 // Prints "shardproof: MESSAGE" to stderr and gives the code back.
 int fail(const std::string& message, ExitCode code);

@@ -3,9 +3,12 @@
 #include <malloc.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <string>
+#include <system_error>
 
 #include "diff/cli/command.h"
 
@@ -39,14 +42,34 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   add_signoff(program, exit_code);
   add_run(program, exit_code);
+  const std::string command = argc > 1 ? argv[1] : "";
+  const auto commands = program.get_subcommands({});
+  const bool known = std::any_of(commands.begin(), commands.end(),
+                                 [&](const CLI::App* each) { return each->get_name() == command; });
+  if (argc > 1 && !command.starts_with("-") && !known) {
+    return fail("\"" + command + "\" is no command; see shardproof --help", bad_input);
+  }
+  // Of the command that was being read, if any.
+  const auto help = [&] {
+    const auto read = program.get_subcommands();
+    return "; see shardproof " + (read.empty() ? "" : read[0]->get_name() + " ") + "--help";
+  };
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
     return program.exit(asked);
+  } catch (const CLI::ExtrasError&) {
+    std::string unexpected;
+    for (const std::string& word : program.remaining(true)) unexpected += " " + word;
+    return fail("not expected:" + unexpected + help(), bad_input);
   } catch (const CLI::ParseError& error) {
-    return fail(std::string(error.what()) + "; see shardproof --help", bad_input);
+    return fail(error.what() + help(), bad_input);
   } catch (const std::bad_alloc&) {
     return fail("out of memory: ask for fewer or smaller images", no_verdict);
+  } catch (const std::system_error& error) {
+    return fail(std::string("no thread could be started: ") + error.what() +
+                    "; raise the limits (ulimit -u, ulimit -v) or give fewer --threads",
+                no_verdict);
   } catch (const std::exception& error) {
     return fail(error.what(), no_verdict);
   }

@@ -1,5 +1,6 @@
 // shardproof run: the reference alone, logits of images under batch BN.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +19,7 @@
 #include "reference/graph/batch_shard.h"
 #include "reference/graph/denote.h"
 #include "reference/graph/evaluate.h"
+#include "reference/nets/weights.h"
 #include "reference/numbers/double_double.h"
 #include "reference/numbers/interval.h"
 
@@ -31,6 +33,7 @@ struct RunArguments {
   NetArguments net;
   std::size_t batch = 0;  // 0: as many as images were named, or 8
   int rigorous = 0;
+  std::string save_weights;  // empty: not asked for
 };
 
 // A logit as the digits that two evaluations share.
@@ -41,6 +44,7 @@ struct Logit {
 
 // `number` to as many significant digits as it shares with `other`, both rounded; at most `most`.
 std::string shared_digits(double number, double other, int most) {
+  if (number == 0 && other == 0) return "0";
   for (int digits = most; digits > 0; --digits) {
     std::string text = fmt::format("{:.{}e}", number, digits - 1);
     if (text == fmt::format("{:.{}e}", other, digits - 1)) return text;
@@ -84,15 +88,22 @@ bool all_known(const std::vector<Logit>& logits) {
                       [](const Logit& logit) { return logit.digits == "?"; });
 }
 
+struct Proved {
+  std::vector<Logit> logits;
+  int digits;  // decimal, of the bounds
+};
+
 // At the first of the fixed precisions that has the bits and encloses every logit to a digit or
 // more.
 template <int Digits, int... Wider>
-Result<std::vector<Logit>> rigorous(const NetInputs& inputs, const Tensor<float>& images,
-                                    int bits) {
+Result<Proved> rigorous(const NetInputs& inputs, const Tensor<float>& images, int bits) {
   if (bits <= Digits * kBitsPerDigit || sizeof...(Wider) == 0) {
+    if (isatty(STDERR_FILENO) != 0) {
+      fmt::print(stderr, "intervals of {} decimal digits; this can take minutes\n", Digits);
+    }
     try {
       std::vector<Logit> logits = enclosed<Digits>(inputs, images);
-      if (all_known(logits)) return logits;
+      if (all_known(logits)) return Proved{std::move(logits), Digits};
     } catch (const std::domain_error&) {  // a variance whose enclosure reaches 0
     }
   }
@@ -100,7 +111,9 @@ Result<std::vector<Logit>> rigorous(const NetInputs& inputs, const Tensor<float>
     return rigorous<Wider...>(inputs, images, bits);
   } else {
     return Error{
-        fmt::format("--rigorous: no digit of some logit is certain at {} decimal digits", Digits)};
+        fmt::format("--rigorous: no digit of some logit is certain at {} decimal digits; batch BN "
+                    "over few images divides by tiny deviations, so try a larger --batch",
+                    Digits)};
   }
 }
 
@@ -121,21 +134,25 @@ double multiply_adds(const Graph& graph) {
   return sum;
 }
 
-std::string statement(const RunArguments& arguments) {
-  return arguments.rigorous > 0
-             ? fmt::format("digits proved by interval arithmetic at {} bits or more",
-                           arguments.rigorous)
+// `proved`: the decimal digits of the interval arithmetic, 0 where none was used.
+std::string statement(int proved) {
+  return proved > 0
+             ? fmt::format(
+                   "digits proved by interval arithmetic at {} decimal digits ({:.0f} bits)",
+                   proved, proved * kBitsPerDigit)
              : "digits of a float64 evaluation that a second one in double-double (106 bits) "
                "confirms; confirmed is not proved";
 }
 
-std::string to_text(const RunArguments& arguments, const std::vector<Logit>& logits,
+std::string to_text(const RunArguments& arguments, const ReportedInputs& inputs,
+                    const std::string& digits, const std::vector<Logit>& logits,
                     std::size_t images) {
   const std::size_t classes = arguments.net.classes;
   std::string text =
-      fmt::format("{} at {}x{}, batch BN over {} images, the largest of {} logits of each\n{}\n\n",
-                  "mobilenetv4-conv-m", arguments.net.size, arguments.net.size, images, classes,
-                  statement(arguments));
+      fmt::format("mobilenetv4-conv-m at {}x{}, batch BN over {}, the largest of {} of each\n",
+                  arguments.net.size, arguments.net.size, counted(images, "image", "images"),
+                  counted(classes, "logit", "logits"));
+  text += to_text(inputs) + digits + "\n\n";
   std::vector<std::size_t> order(classes);
   for (std::size_t n = 0; n < images; ++n) {
     const Logit* of_image = &logits[n * classes];
@@ -157,13 +174,16 @@ int run(const RunArguments& arguments) {
   const std::size_t count = arguments.batch != 0            ? arguments.batch
                             : !arguments.net.images.empty() ? arguments.net.images.size()
                                                             : 8;
-  if (auto fits = check_memory(arguments.net, 1, count); !fits) {
-    return fail(fits.error(), bad_input);
-  }
-  const Result<NetInputs> inputs = prepare(arguments.net, count);
+  const Result<NetInputs> inputs = prepare(arguments.net, 1, count);
   if (!inputs) return fail(inputs.error(), bad_input);
+  if (!arguments.save_weights.empty()) {
+    const auto saved =
+        save_weights(arguments.save_weights, inputs->batch.parameters(), inputs->weights);
+    if (!saved) return fail("--save-weights " + saved.error(), bad_input);
+  }
   const Tensor<float> images = unshard(inputs->images);
   std::vector<Logit> logits;
+  int digits_proved = 0;
   if (arguments.rigorous > 0) {
     const double work = multiply_adds(inputs->batch) * static_cast<double>(count);
     if (work > kRigorousMultiplyAdds) {
@@ -173,17 +193,18 @@ int run(const RunArguments& arguments) {
                       count, arguments.net.size, arguments.net.size, work, kRigorousMultiplyAdds),
           bad_input);
     }
-    Result<std::vector<Logit>> proved =
-        rigorous<30, 80, 160, 320>(*inputs, images, arguments.rigorous);
+    Result<Proved> proved = rigorous<30, 80, 160, 320>(*inputs, images, arguments.rigorous);
     if (!proved) return fail(proved.error(), no_verdict);
-    logits = *std::move(proved);
+    logits = std::move(proved->logits);
+    digits_proved = proved->digits;
   } else {
     logits = confirmed(*inputs, images, threads_of(arguments.net));
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!arguments.net.json) {
-    const std::string text = to_text(arguments, logits, count);
+    const std::string text =
+        to_text(arguments, inputs->reported, statement(digits_proved), logits, count);
     return print(fmt::format("{}\ntook {:.1f} s\n", text, seconds)) ? agrees : no_verdict;
   }
   nlohmann::json rows = nlohmann::json::array();
@@ -194,13 +215,11 @@ int run(const RunArguments& arguments) {
     }
     rows.push_back(std::move(row));
   }
-  const nlohmann::json document{{"schema", "shardproof/run/1"},
-                                {"net", "mobilenetv4-conv-m"},
-                                {"size", arguments.net.size},
-                                {"seed", arguments.net.seed},
-                                {"digits", statement(arguments)},
-                                {"logits", std::move(rows)},
-                                {"seconds", seconds}};
+  const nlohmann::json document{
+      {"schema", "shardproof/run/1"},        {"net", "mobilenetv4-conv-m"},
+      {"size", arguments.net.size},          {"seed", arguments.net.seed},
+      {"inputs", to_json(inputs->reported)}, {"digits", statement(digits_proved)},
+      {"logits", std::move(rows)},           {"seconds", seconds}};
   return print(document.dump(1) + "\n") ? agrees : no_verdict;
 }
 
@@ -214,11 +233,15 @@ void add_run(CLI::App& program, int& exit_code) {
   command
       ->add_option("--batch", arguments->batch,
                    "Images in the batch (default: as many as are named, or 8)")
-      ->check(whole_number(1));
+      ->check(whole_number(1, 1'000'000));
   command
       ->add_option("--rigorous", arguments->rigorous,
                    "Prove the digits by interval arithmetic at so many bits (small sizes)")
       ->check(CLI::Range(53, 1063));
+  command
+      ->add_option("--save-weights", arguments->save_weights,
+                   "Write the weights that are used to a safetensors file")
+      ->check(some_name());
   command->footer("Example: shardproof run --size 32 --batch 4 --rigorous 500");
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }

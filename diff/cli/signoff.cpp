@@ -1,6 +1,9 @@
 // shardproof signoff: judges the built-in device on a network.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -17,6 +20,8 @@
 
 namespace shardproof::cli {
 namespace {
+
+constexpr std::uint64_t kMostPlaces = 1'000'000;  // no machine has memory for more
 
 struct SignoffArguments {
   NetArguments net;
@@ -41,20 +46,35 @@ std::unique_ptr<Device> make_device(const SignoffArguments& arguments) {
 Result<std::monostate> ready_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
+  if (!error && access(folder.c_str(), W_OK | X_OK) != 0) {
+    error = std::error_code(errno, std::generic_category());
+  }
   if (error) return Error{"--report " + folder + ": " + error.message()};
-  const std::string probe = folder + "/.shardproof";
-  if (auto written = write_whole_file(probe, ""); !written) return written;
-  std::filesystem::remove(probe, error);
   return std::monostate{};
+}
+
+// The fewest numbers that a BN site has a channel, over all replicas.
+std::size_t fewest_numbers(const Graph& graph, std::size_t images) {
+  std::size_t fewest = images;
+  for (const Node& node : graph.nodes()) {
+    if (!std::holds_alternative<BnSync>(node.operation)) continue;
+    fewest = std::min(fewest, images * node.shape.plane());
+  }
+  return fewest;
 }
 
 int signoff(const SignoffArguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
-  if (auto fits = check_memory(arguments.net, arguments.replicas, arguments.batch); !fits) {
-    return fail(fits.error(), bad_input);
-  }
-  Result<NetInputs> inputs = prepare(arguments.net, arguments.replicas * arguments.batch);
+  Result<NetInputs> inputs = prepare(arguments.net, arguments.replicas, arguments.batch);
   if (!inputs) return fail(inputs.error(), bad_input);
+  const std::size_t images = arguments.replicas * arguments.batch;
+  if (const std::size_t fewest = fewest_numbers(inputs->synchronised, images); fewest < 3) {
+    return fail(
+        fmt::format("no verdict: with {} in all some BN site has {} a channel, and fewer "
+                    "than 3 say nothing of it; ask for 3 images or more",
+                    counted(images, "image", "images"), counted(fewest, "number", "numbers")),
+        no_verdict);
+  }
   if (!arguments.report.empty()) {
     if (auto ready = ready_folder(arguments.report); !ready) return fail(ready.error(), bad_input);
   }
@@ -80,8 +100,8 @@ int signoff(const SignoffArguments& arguments) {
   report.classes = arguments.net.classes;
   report.replicas = arguments.replicas;
   report.batch = arguments.batch;
-  report.seed = arguments.net.seed;
   report.epsilon = static_cast<double>(static_cast<float>(arguments.net.epsilon));
+  report.inputs = inputs->reported;
   report.result = sign_off(*device, task, progress_bar("sign-off"));
 
   if (!report.result.logits.empty()) {
@@ -98,24 +118,17 @@ int signoff(const SignoffArguments& arguments) {
 
   const std::string json = to_json(report).dump(1) + "\n";
   const std::string text = to_text(report);
-  std::string unwritten;
+  bool written = true;
   if (!arguments.report.empty()) {
-    for (const auto& [name, content] : {std::pair("signoff.json", json), {"signoff.txt", text}}) {
-      const auto written = write_whole_file(arguments.report + "/" + name, content);
-      if (!written) unwritten = written.error();
+    const auto files = write_whole_files(
+        {{arguments.report + "/signoff.json", json}, {arguments.report + "/signoff.txt", text}});
+    if (!files) {
+      fail(files.error(), no_verdict);
+      written = false;
     }
   }
-  const bool printed = print(arguments.net.json ? json : text);
-  if (!unwritten.empty()) return fail(unwritten, no_verdict);
-  switch (report.result.verdict()) {
-    case SignoffResult::Verdict::agrees:
-      return printed ? agrees : no_verdict;
-    case SignoffResult::Verdict::disagrees:
-      return disagrees;
-    case SignoffResult::Verdict::none:
-      return no_verdict;
-  }
-  return no_verdict;
+  if (!print(arguments.net.json ? json : text)) written = false;
+  return exit_code(report.result.verdict(), written);
 }
 
 }  // namespace
@@ -126,19 +139,22 @@ void add_signoff(CLI::App& program, int& exit_code) {
       "signoff", "Judge the device against the reference on a network, launch by launch");
   add_net_options(*command, arguments->net);
   command->add_option("--replicas", arguments->replicas, "Replicas that share the batch")
-      ->check(whole_number(1))
+      ->check(whole_number(1, kMostPlaces))
       ->capture_default_str();
   command->add_option("--batch", arguments->batch, "Images a replica")
-      ->check(whole_number(1))
+      ->check(whole_number(1, kMostPlaces))
       ->capture_default_str();
   command->add_option("--backend", arguments->backend, "host or cuda")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
-  command->add_option("--report", arguments->report,
-                      "Folder for signoff.json and signoff.txt, made if absent");
+  command
+      ->add_option("--report", arguments->report,
+                   "Folder for signoff.json and signoff.txt, made if absent")
+      ->check(some_name());
   command->footer(
       "Example: shardproof signoff --replicas 4 --batch 2 --size 224\n"
-      "Exit: 0 agrees, 1 disagrees, 2 bad input, 3 backend not available, 4 no verdict");
+      "Exit: 0 agrees, 1 disagrees, 2 bad input, 3 backend not available, 4 no verdict or not "
+      "written");
   command->callback([arguments, &exit_code] { exit_code = signoff(*arguments); });
 }
 

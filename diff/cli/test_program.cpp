@@ -1,0 +1,159 @@
+// The program as its users run it: exit codes, one line for bad input, reports.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "diff/cli/command.h"
+
+namespace shardproof::cli {
+namespace {
+
+using Catch::Contains;
+
+struct Run {
+  int exit_code = -1;
+  std::string out;  // stdout, or what the command line sends there
+};
+
+Run shell(const std::string& line) {
+  Run run;
+  std::FILE* const pipe = popen(line.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> bytes;
+  while (const std::size_t got = std::fread(bytes.data(), 1, bytes.size(), pipe)) {
+    run.out.append(bytes.data(), got);
+  }
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) run.exit_code = WEXITSTATUS(status);
+  return run;
+}
+
+Run shardproof(const std::string& arguments) { return shell(SHARDPROOF_PROGRAM " " + arguments); }
+
+// What it says on stderr; nothing may stand on stdout.
+Run refused(const std::string& arguments) {
+  Run run = shardproof(arguments + " 2>&1 >/dev/full");
+  CHECK(std::count(run.out.begin(), run.out.end(), '\n') == 1);
+  return run;
+}
+
+// A folder of this test's own, gone at its end.
+struct Folder {
+  Folder()
+      : path(std::filesystem::temp_directory_path() / ("shardproof-" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(path);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string operator/(const std::string& name) const { return (path / name).string(); }
+  std::filesystem::path path;
+};
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+const std::string kSmall = "--size 32 --classes 5 --threads 1 ";
+
+}  // namespace
+
+TEST_CASE("bad input is refused with exit 2 and one line that says what and where") {
+  const std::array<std::array<const char*, 2>, 21> cases{{
+      {"", "subcommand is required"},
+      {"bogus", "\"bogus\" is no command"},
+      {"signoff --bogus 1", "not expected: --bogus 1; see shardproof signoff --help"},
+      {"signoff --size ''", "--size: \"\" is not a whole number"},
+      {"signoff --size 1000000000", "a multiple of 32, from 32 to 4096"},
+      {"signoff --size 48", "a multiple of 32"},
+      {"run --classes 1000000000", "--classes 1000000000: give 1 to 1000000"},
+      {"run --size 4096 --batch 100000", "with 1000 classes take about"},
+      {"signoff --replicas 0", "--replicas: \"0\" is not a whole number from 1 to 1000000"},
+      {"signoff --batch 010", "--batch: \"010\" is not a whole number"},
+      {"run --epsilon ''", "--epsilon: \"\" is not a positive float32 number"},
+      {"run --epsilon 1e-60", "--epsilon: \"1e-60\" is not a positive"},
+      {"run --threads 0", "--threads: \"0\""},
+      {"signoff --net resnet", "--net \"resnet\": no such network"},
+      {"signoff --weights ''", "--weights: the name is empty"},
+      {"signoff --image ''", "--image: the name is empty"},
+      {"signoff --report ''", "--report: the name is empty"},
+      {"run --save-weights ''", "--save-weights: the name is empty"},
+      {"run --weights /nowhere", "--weights /nowhere: No such file or directory"},
+      {"run --image /nowhere", "/nowhere: No such file or directory"},
+      {"signoff --size 32 --report /proc/nowhere", "--report /proc/nowhere: No such file"},
+  }};
+  for (const auto& [arguments, line] : cases) {
+    CAPTURE(arguments);
+    const Run run = refused(arguments);
+    CHECK(run.exit_code == bad_input);
+    CHECK_THAT(run.out, Contains(line));
+  }
+}
+
+TEST_CASE("fewer than three images are refused without a verdict, before anything runs") {
+  const Run run = refused("signoff --replicas 2 --batch 1 " + kSmall);
+  CHECK(run.exit_code == no_verdict);
+  CHECK_THAT(run.out, Contains("2 numbers a channel"));
+}
+
+TEST_CASE("weights that run wrote are signed off, and the report names them and the images") {
+  const Folder folder;
+  const std::string weights = folder / "weights.safetensors";
+  REQUIRE(shardproof("run --batch 3 --save-weights " + weights + " " + kSmall).exit_code == agrees);
+  const Run run = shardproof("signoff --replicas 1 --batch 3 --json --weights " + weights +
+                             " --report " + (folder / "report") + " " + kSmall);
+  CHECK(run.exit_code == agrees);
+  const nlohmann::json report = nlohmann::json::parse(run.out);
+  CHECK(report["verdict"] == "agrees");
+  CHECK(report["inputs"]["weights"]["path"] == weights);
+  CHECK(report["inputs"]["weights"]["bytes"] == std::filesystem::file_size(weights));
+  CHECK(report["inputs"]["images"].size() == 3);
+  CHECK(report["inputs"]["images"][2]["crc32"] == "c5ecbc0b");  // coffee.png
+  CHECK(contents(folder / "report/signoff.json") == run.out);
+  CHECK_THAT(contents(folder / "report/signoff.txt"), Contains("weights: " + weights + " ("));
+  const auto files = std::filesystem::directory_iterator(folder / "report");
+  CHECK(std::distance(begin(files), end(files)) == 2);
+}
+
+TEST_CASE("a verdict that cannot be printed is none") {
+  const Run run = shell(SHARDPROOF_PROGRAM " run --batch 1 " + kSmall + "2>&1 >/dev/full");
+  CHECK(run.exit_code == no_verdict);
+  CHECK_THAT(run.out, Contains("cannot write to stdout: No space left on device"));
+}
+
+TEST_CASE("a disagreement stands even where it could not be written") {
+  using Verdict = SignoffResult::Verdict;
+  CHECK(exit_code(Verdict::agrees, true) == agrees);
+  CHECK(exit_code(Verdict::agrees, false) == no_verdict);
+  CHECK(exit_code(Verdict::disagrees, true) == disagrees);
+  CHECK(exit_code(Verdict::disagrees, false) == disagrees);
+  CHECK(exit_code(Verdict::none, true) == no_verdict);
+}
+
+TEST_CASE("of two files that must be written, neither is touched when one cannot be") {
+  const Folder folder;
+  REQUIRE(write_whole_files({{folder / "a", "old"}}));
+  CHECK_FALSE(write_whole_files({{folder / "a", "new"}, {folder / "nowhere/b", "new"}}));
+  CHECK(contents(folder / "a") == "old");
+  const auto files = std::filesystem::directory_iterator(folder.path);
+  CHECK(std::distance(begin(files), end(files)) == 1);
+}
+
+TEST_CASE("a report says which weights are zero, and that faults in them cannot show") {
+  ReportedInputs inputs;
+  inputs.parameters = 233;
+  CHECK_THAT(to_text(inputs), !Contains("all zero"));
+  inputs.zero_weights = {"sbt", "f0cbt"};
+  CHECK_THAT(to_text(inputs), Contains("2 of 233 weights are all zero (sbt, ...)"));
+}
+
+}  // namespace shardproof::cli
