@@ -22,7 +22,9 @@ struct ClassifiedProgram {
 
   std::vector<Stage> stages;  // run in order; all name the same slots; the last collective is empty
   Classification classification;
-  std::vector<std::string> names;  // of every slot; "m[1][3]": element 3 of parameter 1
+  // Of every slot; "m[1][3]": element 3 of parameter 1. Empty for the compiler's own, which are
+  // assigned before they are read and no slots of the text.
+  std::vector<std::string> names;
   std::vector<std::optional<Rational>> initial;  // of every slot
 };
 

@@ -1,9 +1,19 @@
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
+#include "reference/numbers/random.h"
 #include "reference/slots/compile.h"
+#include "reference/slots/expand.h"
+#include "reference/slots/slot_run.h"
 
 using namespace shardproof;
 
@@ -298,6 +308,158 @@ TEST_CASE("what a whole program may not say is one error with its place") {
         "a coordinate");
   CHECK(whole_error("shared s\ncoordinate 0: a\ns = sum(a)") ==
         "f:3:1: sum and mean are for programs over arrays; add the slots one by one");
+}
+
+namespace {
+
+using Kind = ExpressionNode::Kind;
+
+// A random expression of about that many nodes over the names.
+void append_random(Random& random, const Lines& names, std::size_t nodes, Expression& expression) {
+  if (nodes <= 1) {
+    const bool number = random.below(4) == 0;
+    expression.push_back(
+        {number ? Kind::number : Kind::slot,
+         number ? std::to_string(random.below(4)) : names[random.below(names.size())],
+         0,
+         {}});
+    return;
+  }
+  const auto kind = static_cast<Kind>(
+      random.integer(static_cast<int>(Kind::negate), static_cast<int>(Kind::fused_multiply_add)));
+  for (std::size_t i = operands(kind); i > 0; --i) {
+    append_random(random, names, (nodes - 1) / operands(kind), expression);
+  }
+  const int exponent = kind == Kind::power ? static_cast<int>(random.integer(-3, 4)) : 0;
+  expression.push_back({kind, {}, exponent, {}});
+}
+
+// The value of an expression, straight from its text.
+template <class ValueOf>
+double value(const Expression& expression, ValueOf&& value_of) {
+  using A = Arithmetic<double>;
+  std::vector<double> values;
+  for (const ExpressionNode& node : expression) {
+    std::array<double, 3> v{};
+    for (std::size_t k = operands(node.kind); k-- > 0;) {
+      v.at(k) = values.back();
+      values.pop_back();
+    }
+    const auto power = [&] {
+      double product = v[0];
+      for (int i = 1; i < std::abs(node.exponent); ++i) product = product * v[0];
+      return node.exponent == 0 ? 1 : node.exponent < 0 ? 1 / product : product;
+    };
+    switch (node.kind) {
+      // clang-format off
+      case Kind::number: values.push_back(nearest_float64(number_value(node.spelling))); break;
+      case Kind::slot: values.push_back(value_of(node.spelling)); break;
+      case Kind::negate: values.push_back(-v[0]); break;
+      case Kind::power: values.push_back(power()); break;
+      case Kind::add: values.push_back(v[0] + v[1]); break;
+      case Kind::subtract: values.push_back(v[0] - v[1]); break;
+      case Kind::multiply: values.push_back(v[0] * v[1]); break;
+      case Kind::divide: values.push_back(v[0] / v[1]); break;
+      case Kind::less: values.push_back(v[0] < v[1]); break;
+      case Kind::less_equal: values.push_back(v[0] <= v[1]); break;
+      case Kind::greater: values.push_back(v[0] > v[1]); break;
+      case Kind::greater_equal: values.push_back(v[0] >= v[1]); break;
+      case Kind::equal: values.push_back(v[0] == v[1]); break;
+      case Kind::not_equal: values.push_back(v[0] != v[1]); break;
+      case Kind::square_root: values.push_back(std::sqrt(v[0])); break;
+      case Kind::absolute: values.push_back(std::abs(v[0])); break;
+      case Kind::sign: values.push_back(A::sign(v[0])); break;
+      case Kind::minimum: values.push_back(A::minimum(v[0], v[1])); break;
+      case Kind::maximum: values.push_back(A::maximum(v[0], v[1])); break;
+      case Kind::select: values.push_back(v[0] != 0 ? v[1] : v[2]); break;
+      case Kind::fused_multiply_add: values.push_back(std::fma(v[0], v[1], v[2])); break;
+        // clang-format on
+    }
+  }
+  return values.at(0);
+}
+
+// Steps through the text and through the compiled program, run over one parameter of one
+// coordinate, from the same state; every slot named must end alike.
+void check_text(const ProgramText& text, std::map<std::string, double> state) {
+  INFO(print(text));
+  const bool is_whole = text.whole();
+  ClassifiedProgram program{{}, Classification(0), {}, {}};
+  if (is_whole) {
+    const Result<ClassifiedProgram> compiled = compile_whole("f", text);
+    if (!compiled) FAIL(compiled.error());
+    program = *compiled;
+  } else {
+    const Result<ArrayProgram> compiled = compile_array("f", text);
+    if (!compiled) FAIL(compiled.error());
+    program = expand(*compiled, std::vector<ParameterShape>{{1}});
+  }
+  std::vector<double> compiled;
+  std::vector<std::string> names;
+  for (const std::string& name : program.names) {
+    names.push_back(name.substr(0, name.find('[')));
+    compiled.push_back(names.back().empty() ? 0 : state.at(names.back()));
+  }
+  for (int step = 0; step < 2; ++step) {
+    for (const ProgramText::Assigned& assigned : text.assignments) {
+      state.at(assigned.target) =
+          value(assigned.expression, [&](const std::string& name) { return state.at(name); });
+    }
+    for (const auto& stage : program.stages) compiled = slot_run(compiled, stage.program);
+    for (std::size_t slot = 0; slot < names.size(); ++slot) {
+      if (names[slot].empty()) continue;
+      const double expected = state.at(names[slot]);
+      INFO(names[slot] << " is " << compiled[slot] << ", should be " << expected);
+      REQUIRE((std::isnan(expected) ? std::isnan(compiled[slot])
+                                    : std::bit_cast<std::uint64_t>(expected) ==
+                                          std::bit_cast<std::uint64_t>(compiled[slot])));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("compiled programs compute what their random texts say") {
+  using Declared = ProgramText::Declaration::Kind;
+  const std::vector<std::pair<Declared, Lines>> arrays{
+      {Declared::shared, {"a", "b"}},  {Declared::per_parameter, {"q", "s"}},
+      {Declared::per_row, {"r", "t"}}, {Declared::per_column, {"c", "d"}},
+      {Declared::parameter, {"p"}},    {Declared::state, {"m", "n"}}};
+  const std::vector<std::pair<Declared, Lines>> slots{{Declared::shared, {"a", "b"}},
+                                                      {Declared::coordinate, {"p", "m"}},
+                                                      {Declared::coordinate, {"q"}}};
+  const std::map<std::string, Lines> may_read{
+      {"a", {"a", "b"}},
+      {"q", {"a", "b", "q", "s"}},
+      {"r", {"a", "b", "q", "s", "r", "t"}},
+      {"c", {"a", "b", "q", "s", "c", "d"}},
+      {"m", {"a", "b", "q", "s", "r", "t", "c", "d", "p", "m", "n"}}};
+  Random random(3, "compile");
+  for (int i = 0; i < 1000; ++i) {
+    const bool is_whole = i % 4 == 0;
+    ProgramText text;
+    std::map<std::string, double> state;
+    Lines all;
+    for (const auto& [kind, names] : is_whole ? slots : arrays) {
+      ProgramText::Declaration declaration{kind, static_cast<Coordinate>(all.size()), {}, {}};
+      for (const std::string& name : names) {
+        declaration.slots.push_back({name, "", {}});
+        state[name] = random.triangular(2);
+        all.push_back(name);
+      }
+      text.declarations.push_back(declaration);
+    }
+    for (int k = 0; k < 8; ++k) {
+      ProgramText::Assigned assigned;
+      auto target = may_read.begin();
+      for (std::size_t skip = random.below(may_read.size()); skip > 0; --skip) ++target;
+      assigned.target = is_whole ? all[random.below(all.size())] : target->first;
+      append_random(random, is_whole ? all : target->second, 1 + random.below(25),
+                    assigned.expression);
+      text.assignments.push_back(assigned);
+    }
+    check_text(text, state);
+  }
 }
 
 TEST_CASE("an empty text is an empty program") {
