@@ -181,6 +181,20 @@ TEST_CASE("a norm with a rational root has an exact counterexample, another one 
   CHECK(is_true<double>(rounded, *rounded.harm().numbers));
 }
 
+TEST_CASE("what is overwritten does not keep a counterexample from being exact") {
+  // √2 in slot 2 is dead; p0 = p0·p1 is not.
+  const Given given({0, 1, 0},
+                    {{2, F::constant, {0}},
+                     {2, F::square_root, {2}},
+                     {2, F::copy, {1}},
+                     {0, F::multiply, {0, 2}},
+                     {2, F::constant, {1}}},
+                    {2, 0});
+  const Harm harm = given.harm();
+  REQUIRE(harm.numbers);
+  CHECK(std::holds_alternative<Rational>(harm.numbers->whole));
+}
+
 TEST_CASE("a counterexample neither divides by zero nor overflows where others do not") {
   // p0 = p0 / p1; p0 = p0^(2^40)
   const Given quotient({0, 1}, {{0, F::divide, {0, 1}}});
