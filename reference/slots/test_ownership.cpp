@@ -45,6 +45,9 @@ TEST_CASE("greedy gives whole parameters, largest first, to the owner with the l
   CHECK(greedy_ownership(equal, 2).owner_of == Owners{0, 0, 1, 1, 0, 0});
   CHECK(greedy_ownership(equal, 5).owner_of == Owners{0, 0, 1, 1, 2, 2});
   CHECK(greedy_ownership({}, 2).owner_of.empty());
+  // Equals in their order, however many: each goes where mod would have it.
+  const std::vector<std::size_t> ones(100, 1);
+  CHECK(greedy_ownership(ones, 7).owner_of == mod_ownership(100, 7).owner_of);
 }
 
 TEST_CASE("a table is read from text") {
