@@ -69,5 +69,6 @@ int fail(const std::string& message, ExitCode code);
 // Each adds a command and sets `exit_code` when it runs.
 void add_signoff(CLI::App& program, int& exit_code);
 void add_run(CLI::App& program, int& exit_code);
+void add_separable(CLI::App& program, int& exit_code);
 
 }  // namespace shardproof::cli

@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   add_signoff(program, exit_code);
   add_run(program, exit_code);
+  add_separable(program, exit_code);
   const std::string command = argc > 1 ? argv[1] : "";
   const auto commands = program.get_subcommands({});
   const bool known = std::any_of(commands.begin(), commands.end(),

@@ -1,4 +1,4 @@
-// shardproof signoff: judges the built-in device on a network.
+// shardproof signoff: judges the built-in device on a network, or on an optimizer program.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -14,6 +14,7 @@
 
 #include "device/engine/builtin_device.h"
 #include "diff/cli/command.h"
+#include "diff/cli/signoff_program.h"
 #include "diff/report.h"
 #include "reference/graph/batch_shard.h"
 #include "reference/graph/evaluate.h"
@@ -27,10 +28,10 @@ struct SignoffArguments {
   NetArguments net;
   std::size_t replicas = 4, batch = 2;
   std::string backend = "host", report;
+  ProgramArguments program;
 };
 
-std::unique_ptr<Device> make_device(const SignoffArguments& arguments) {
-  const int replicas = static_cast<int>(arguments.replicas);
+std::unique_ptr<Device> make_device(const SignoffArguments& arguments, int replicas) {
 #ifdef SHARDPROOF_HAS_CUDA
   if (arguments.backend == "cuda") return make_cuda_device(replicas);
 #else
@@ -63,7 +64,25 @@ std::size_t fewest_numbers(const Graph& graph, std::size_t images) {
   return fewest;
 }
 
-int signoff(const SignoffArguments& arguments) {
+// Prints a report and writes its files.
+template <class Report>
+int publish(const SignoffArguments& arguments, const Report& report) {
+  const std::string json = to_json(report).dump(1) + "\n";
+  const std::string text = to_text(report);
+  bool written = true;
+  if (!arguments.report.empty()) {
+    const auto files = write_whole_files(
+        {{arguments.report + "/signoff.json", json}, {arguments.report + "/signoff.txt", text}});
+    if (!files) {
+      fail(files.error(), no_verdict);
+      written = false;
+    }
+  }
+  if (!print(arguments.net.json ? json : text)) written = false;
+  return exit_code(report.result.verdict(), written);
+}
+
+int signoff_network(const SignoffArguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
   Result<NetInputs> inputs = prepare(arguments.net, arguments.replicas, arguments.batch);
   if (!inputs) return fail(inputs.error(), bad_input);
@@ -75,17 +94,8 @@ int signoff(const SignoffArguments& arguments) {
                     counted(images, "image", "images"), counted(fewest, "number", "numbers")),
         no_verdict);
   }
-  if (!arguments.report.empty()) {
-    if (auto ready = ready_folder(arguments.report); !ready) return fail(ready.error(), bad_input);
-  }
 
-  std::unique_ptr<Device> device;
-  try {
-    device = make_device(arguments);
-  } catch (const DeviceError& error) {
-    return fail("--backend " + arguments.backend + ": " + error.what(), backend_missing);
-  }
-
+  const auto device = make_device(arguments, static_cast<int>(arguments.replicas));
   const unsigned threads = threads_of(arguments.net);
   const Tensor<float> global = unshard(inputs->images);
   SignoffTask task{inputs->synchronised, inputs->weights, {}, arguments.net.seed, threads};
@@ -115,20 +125,28 @@ int signoff(const SignoffArguments& arguments) {
     }
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return publish(arguments, report);
+}
 
-  const std::string json = to_json(report).dump(1) + "\n";
-  const std::string text = to_text(report);
-  bool written = true;
+int signoff_program(const SignoffArguments& arguments) {
+  const Result<ProgramInputs> inputs = prepare_program(arguments.program, arguments.replicas);
+  if (!inputs) return fail(inputs.error(), bad_input);
+  const DeviceFactory make = [&](int ranks) { return make_device(arguments, ranks); };
+  return publish(arguments, judge_program(arguments.program, *inputs, make, arguments.replicas,
+                                          arguments.net.seed));
+}
+
+int signoff(const SignoffArguments& arguments) {
   if (!arguments.report.empty()) {
-    const auto files = write_whole_files(
-        {{arguments.report + "/signoff.json", json}, {arguments.report + "/signoff.txt", text}});
-    if (!files) {
-      fail(files.error(), no_verdict);
-      written = false;
-    }
+    if (auto ready = ready_folder(arguments.report); !ready) return fail(ready.error(), bad_input);
   }
-  if (!print(arguments.net.json ? json : text)) written = false;
-  return exit_code(report.result.verdict(), written);
+  try {
+    make_device(arguments, static_cast<int>(arguments.replicas));
+  } catch (const DeviceError& error) {
+    return fail("--backend " + arguments.backend + ": " + error.what(), backend_missing);
+  }
+  return arguments.program.program.empty() ? signoff_network(arguments)
+                                           : signoff_program(arguments);
 }
 
 }  // namespace
@@ -136,7 +154,7 @@ int signoff(const SignoffArguments& arguments) {
 void add_signoff(CLI::App& program, int& exit_code) {
   auto arguments = std::make_shared<SignoffArguments>();
   CLI::App* command = program.add_subcommand(
-      "signoff", "Judge the device against the reference on a network, launch by launch");
+      "signoff", "Judge the device against the reference on a network or an optimizer program");
   add_net_options(*command, arguments->net);
   command->add_option("--replicas", arguments->replicas, "Replicas that share the batch")
       ->check(whole_number(1, kMostPlaces))
@@ -151,8 +169,10 @@ void add_signoff(CLI::App& program, int& exit_code) {
       ->add_option("--report", arguments->report,
                    "Folder for signoff.json and signoff.txt, made if absent")
       ->check(some_name());
+  add_program_options(*command, arguments->program);
   command->footer(
-      "Example: shardproof signoff --replicas 4 --batch 2 --size 224\n"
+      "Examples: shardproof signoff --replicas 4 --batch 2 --size 224\n"
+      "          shardproof signoff --program adamw --replicas 4 --sizes 1000,7,0,5\n"
       "Exit: 0 agrees, 1 disagrees, 2 bad input, 3 backend not available, 4 no verdict or not "
       "written");
   command->callback([arguments, &exit_code] { exit_code = signoff(*arguments); });

@@ -15,6 +15,15 @@ std::optional<ArraySlot> ArrayProgram::find(Role role) const {
   return std::nullopt;
 }
 
+std::optional<std::size_t> ArrayProgram::across_coordinates() const {
+  for (std::size_t i = 0; i < statements.size(); ++i) {
+    const auto* reduction = std::get_if<Reduction>(&statements[i].does);
+    if (reduction == nullptr || reduction->collective) continue;
+    if (reduction->source.scope == Scope::coordinate) return i;
+  }
+  return std::nullopt;
+}
+
 std::size_t elements(Scope scope, std::span<const ParameterShape> shapes) {
   std::size_t count = 0;
   switch (scope) {

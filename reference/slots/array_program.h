@@ -62,6 +62,9 @@ struct ArrayProgram {
   }
   // The first slot of that role, if there is one. There is at most one parameter and one gradient.
   std::optional<ArraySlot> find(Role role) const;
+  // The first statement that reads across coordinates, without which the program is separable: a
+  // sum or mean over coordinates that is no collective.
+  std::optional<std::size_t> across_coordinates() const;
 };
 
 }  // namespace shardproof
