@@ -130,6 +130,7 @@ class Clique {
         }
         break;
       case Kind::all_gather:
+        result.reserve(part * calls.size());
         for (const Call& call : calls) {
           const std::vector<char> own = copy(call.send, part);
           result.insert(result.end(), own.begin(), own.end());
