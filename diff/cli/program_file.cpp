@@ -58,6 +58,9 @@ Result<ProgramFile> load_program(const std::string& file_or_name) {
   Result<ProgramText> parsed = parse_program(program.name, text);
   if (!parsed) return Error{parsed.error()};
   program.text = *std::move(parsed);
+  if (program.text.assignments.empty()) {
+    return Error{program.name + ": assigns nothing; is the file cut off?"};
+  }
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) program.lines.push_back(line);
   return program;

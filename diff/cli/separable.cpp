@@ -85,11 +85,27 @@ Slot named_source(const ClassifiedProgram& program, const Program& of_stage, std
   return slot;
 }
 
+// The slot that the text names as the target of the statement to which an assignment belongs.
+Slot named_target(const ClassifiedProgram& program, std::size_t stage, std::size_t assignment) {
+  const auto& [of_stage, collective, positions] = program.stages[stage];
+  const auto same_statement = [&](std::size_t i) {
+    return i < positions.size() && positions[i].line == positions[assignment].line;
+  };
+  const auto coordinate = program.classification(of_stage.assignments[assignment].target);
+  for (std::size_t i = assignment; same_statement(i); ++i) {
+    const Slot target = of_stage.assignments[i].target;
+    if (!program.names[target].empty() && program.classification(target) == coordinate) {
+      return target;
+    }
+  }
+  return of_stage.assignments[assignment].target;
+}
+
 Finding explain(const ProgramFile& file, const ClassifiedProgram& program, std::size_t stage,
                 const Violation& violation) {
   const Program& of_stage = program.stages[stage].program;
   const Position position = program.stages[stage].positions.at(violation.assignment);
-  const Slot target = of_stage.assignments[violation.assignment].target;
+  const Slot target = named_target(program, stage, violation.assignment);
   const Slot read = named_source(program, of_stage, violation.assignment, violation.read);
   Finding finding;
   finding.text = quoted_line(file.name, file.lines, position.line) + "\n";
