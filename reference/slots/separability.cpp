@@ -445,21 +445,24 @@ Harm find_harm(const Classification& cls, const Program& program, std::uint64_t 
   }
   Random random(seed);
   const std::size_t share = slices.size();
+  // An exact one may need many numbers where a rounded root needs few.
+  constexpr std::size_t kFew = 8;
+  std::optional<Counterexample> best;
   for (const Slice& slice : slices) {
-    if (auto found = search<Rational>(cls, slice, false, kExact / share, random)) {
-      return {found->slot, std::move(found)};
-    }
+    best = search<Rational>(cls, slice, false, kExact / share, random);
+    if (best) break;
   }
   for (const bool any : {false, true}) {
     for (const Slice& slice : slices) {
+      if (best && (any || best->starts.size() <= kFew)) break;
       // One try at least, however long.
       const std::size_t assignments =
           std::max(kFloat / share, 4 * slice.whole.assignments.size() + slice.slots.size() + 1);
-      if (auto found = search<double>(cls, slice, any, assignments, random)) {
-        return {found->slot, std::move(found)};
-      }
+      auto found = search<double>(cls, slice, any, assignments, random);
+      if (found && (!best || found->starts.size() < best->starts.size())) best = std::move(found);
     }
   }
+  if (best) return {best->slot, std::move(best)};
   return {wrong.front(), std::nullopt};
 }
 

@@ -45,7 +45,7 @@ struct Coarsening {
 
 Coarsening least_coarsening(const Classification& cls, const Program& program);
 
-// An exact number, or a float64 one where the program's roots are irrational.
+// An exact number; a float64 one where roots are irrational, or would take many numbers not to be.
 using Number = std::variant<Rational, double>;
 
 // Numbers on which the identity of A1 fails: owner 0, who owns the one coordinate or none, ends

@@ -179,6 +179,19 @@ TEST_CASE("a norm with a rational root has an exact counterexample, another one 
   const Given rounded({shared, 0, 1, shared}, irrational, {2});
   REQUIRE(rounded.harm().numbers);
   CHECK(is_true<double>(rounded, *rounded.harm().numbers));
+
+  // Over 100 coordinates the root of a hundred ones is rational, that of one or two needs fewer.
+  std::vector<int> cls{shared};
+  std::vector<Assignment> sum;
+  for (Slot slot = 1; slot <= 100; ++slot) {
+    cls.push_back(static_cast<int>(slot));
+    sum.push_back({0, F::fused_multiply_add, {slot, slot, 0}});
+  }
+  sum.push_back({0, F::square_root, {0}});
+  sum.push_back({1, F::divide, {1, 0}});
+  const Harm harm = Given(cls, sum).harm();
+  REQUIRE(harm.numbers);
+  CHECK(harm.numbers->starts.size() <= 8);
 }
 
 TEST_CASE("what is overwritten does not keep a counterexample from being exact") {
