@@ -362,8 +362,9 @@ class BuiltinDevice : public Device {
     return columns;
   }
 
-  // Grows to the largest use.
+  // Grows to the largest use. Aligned for float64 too.
   float* scratch(int replica, std::size_t count) {
+    count += count % 2;
     Scratch& scratch = scratch_.at(static_cast<std::size_t>(replica));
     if (scratch.count < count) {
       if (scratch.data != nullptr) backend_.release(replica, std::exchange(scratch.data, nullptr));

@@ -45,7 +45,6 @@ class GuardedArray {
     return reinterpret_cast<T*>(memory_ + kGuard);
   }
   const std::string& name() const { return name_; }
-  std::size_t words() const { return words_; }
 
   // Words; `at` counts words too.
   template <class T>

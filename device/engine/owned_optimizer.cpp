@@ -329,6 +329,19 @@ class OwnedOptimizer::Implementation {
     return false;
   }
 
+  // Which element of the run's parameter its i-th coordinate is.
+  std::size_t element_at(std::size_t rank, const OwnedLayout::Run& run, std::size_t i) const {
+    return layout_.owned(rank)[run.first + i] - layout_.starts()[run.parameter];
+  }
+
+  // Whether a run of the rank has other coordinates than those that follow its first.
+  bool scattered(std::size_t rank) const {
+    const std::vector<OwnedLayout::Run>& runs = layout_.runs(rank);
+    return std::any_of(runs.begin(), runs.end(), [&](const OwnedLayout::Run& run) {
+      return element_at(rank, run, run.count - 1) != element_at(rank, run, 0) + run.count - 1;
+    });
+  }
+
   void allocate(std::size_t rank) {
     Memory memory;
     const std::size_t positions = layout_.positions(), full = ranks() * positions;
@@ -351,12 +364,11 @@ class OwnedOptimizer::Implementation {
           list(rank, parameter_of([](const ParameterShape& shape) { return shape.columns; }),
                "column list");
     }
-    if (reads(Scope::row) || reads(Scope::column)) {
+    if ((reads(Scope::row) || reads(Scope::column)) && scattered(rank)) {
       std::vector<std::uint32_t> element(positions, 0);
       for (const OwnedLayout::Run& run : layout_.runs(rank)) {
         for (std::size_t i = 0; i < run.count; ++i) {
-          element[run.position + i] = static_cast<std::uint32_t>(
-              layout_.owned(rank)[run.first + i] - layout_.starts()[run.parameter]);
+          element[run.position + i] = static_cast<std::uint32_t>(element_at(rank, run, i));
         }
       }
       memory.element_at = list(rank, element, "element list");
@@ -560,6 +572,7 @@ class OwnedOptimizer::Implementation {
     call.columns = parameter.shape.columns;
     call.element_at =
         memory.element_at == nullptr ? nullptr : memory.element_at->as<std::uint32_t>();
+    call.first_element = element_at(rank, run, 0);
     return call;
   }
 
