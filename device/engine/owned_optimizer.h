@@ -93,8 +93,8 @@ class OwnedOptimizer {
   std::vector<float> reduced_gradient() const;
   const std::vector<Collective>& collectives() const;
 
-  // Every place outside what the step may write that it wrote nevertheless: "state m of rank 2: pad
-  // 0 of bucket 1", "gradient of rank 0: the word after its end". Empty when all are intact.
+  // Every place outside what the step may write that it wrote nevertheless: "m of rank 2: a pad of
+  // bucket 1, slice 2", "the gradients of rank 0: a word after its end". Empty when all are intact.
   std::vector<std::string> overwritten() const;
 
   ShardSet save() const;
