@@ -13,8 +13,12 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fixtures"))
-import torch
-import torch.nn.functional as functional
+
+try:
+    import torch
+    import torch.nn.functional as functional
+except ImportError:
+    sys.exit("bench_pytorch.py: no torch here; apt-get install python3-torch")
 
 from make_expected_logits import ROWS
 

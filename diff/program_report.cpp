@@ -78,6 +78,7 @@ std::string to_text(const ProgramReport& report) {
       report.owners, report.steps, report.seed, result.device,
       result.exact ? "bit for bit" : "within running error bounds: the contract has contraction");
   if (!result.failure.empty()) text += "the device failed: " + result.failure + "\n\n";
+  if (!result.out_of_memory.empty()) text += "out of memory: " + result.out_of_memory + "\n\n";
   if (!result.disagreements.empty()) {
     text += "wrong: the first number of each claim\n";
     for (const ProgramDisagreement& wrong : result.disagreements) {
@@ -128,6 +129,7 @@ nlohmann::json to_json(const ProgramReport& report) {
               {"device", result.device},
               {"bit_for_bit", result.exact},
               {"failure", result.failure},
+              {"out_of_memory", result.out_of_memory},
               {"overwritten", result.overwritten},
               {"disagreements", json::array()},
               {"comparisons", json::array()},

@@ -529,6 +529,8 @@ ProgramResult judge_variation(const DeviceFactory& make, const ProgramTask& task
   ProgramResult result;
   try {
     ProgramJudge(make, task, variation, result).run(step_done);
+  } catch (const OutOfDeviceMemory& error) {
+    result.out_of_memory = error.what();
   } catch (const DeviceError& error) {
     result.failure = variation.name + ": " + error.what();
   }
@@ -576,6 +578,7 @@ std::optional<SmallestCase> smallest_case(const DeviceFactory& make, const Progr
 SignoffResult::Verdict ProgramResult::verdict() const {
   using Verdict = SignoffResult::Verdict;
   if (!failure.empty() || !disagreements.empty() || !overwritten.empty()) return Verdict::disagrees;
+  if (!out_of_memory.empty()) return Verdict::none;
   std::map<std::string, bool> judged;
   for (const Comparison& comparison : comparisons) {
     judged[comparison.node] |= comparison.compared > comparison.not_judged;
@@ -629,6 +632,7 @@ ProgramResult sign_off_program(const DeviceFactory& make, const ProgramTask& tas
     result.overwritten.insert(result.overwritten.end(), one.overwritten.begin(),
                               one.overwritten.end());
     if (result.failure.empty()) result.failure = one.failure;
+    if (result.out_of_memory.empty()) result.out_of_memory = one.out_of_memory;
   }
   std::set<std::string> claims;
   for (const ProgramDisagreement& disagreement : result.disagreements)

@@ -60,6 +60,7 @@ struct ProgramResult {
   std::vector<ProgramDisagreement> disagreements;  // the first of each claim that failed
   std::vector<std::string> overwritten;            // places outside of what is owned
   std::string failure;                             // the device failed: what it said
+  std::string out_of_memory;                       // what the device lacked memory for
   std::optional<SmallestCase> smallest;
   std::string device;
   bool exact = true;  // whether device and reference were compared bit for bit

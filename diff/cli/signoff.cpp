@@ -82,6 +82,19 @@ int publish(const SignoffArguments& arguments, const Report& report) {
   return exit_code(report.result.verdict(), written);
 }
 
+// The report's folder and a device, before any work is done; the exit code where one is missing.
+int make_ready(const SignoffArguments& arguments) {
+  if (!arguments.report.empty()) {
+    if (auto ready = ready_folder(arguments.report); !ready) return fail(ready.error(), bad_input);
+  }
+  try {
+    make_device(arguments, static_cast<int>(arguments.replicas));
+  } catch (const DeviceError& error) {
+    return fail("--backend " + arguments.backend + ": " + error.what(), backend_missing);
+  }
+  return agrees;
+}
+
 int signoff_network(const SignoffArguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
   Result<NetInputs> inputs = prepare(arguments.net, arguments.replicas, arguments.batch);
@@ -94,6 +107,8 @@ int signoff_network(const SignoffArguments& arguments) {
                     counted(images, "image", "images"), counted(fewest, "number", "numbers")),
         no_verdict);
   }
+
+  if (const int code = make_ready(arguments); code != agrees) return code;
 
   const auto device = make_device(arguments, static_cast<int>(arguments.replicas));
   const unsigned threads = threads_of(arguments.net);
@@ -131,20 +146,13 @@ int signoff_network(const SignoffArguments& arguments) {
 int signoff_program(const SignoffArguments& arguments) {
   const Result<ProgramInputs> inputs = prepare_program(arguments.program, arguments.replicas);
   if (!inputs) return fail(inputs.error(), bad_input);
+  if (const int code = make_ready(arguments); code != agrees) return code;
   const DeviceFactory make = [&](int ranks) { return make_device(arguments, ranks); };
   return publish(arguments, judge_program(arguments.program, *inputs, make, arguments.replicas,
                                           arguments.net.seed));
 }
 
 int signoff(const SignoffArguments& arguments) {
-  if (!arguments.report.empty()) {
-    if (auto ready = ready_folder(arguments.report); !ready) return fail(ready.error(), bad_input);
-  }
-  try {
-    make_device(arguments, static_cast<int>(arguments.replicas));
-  } catch (const DeviceError& error) {
-    return fail("--backend " + arguments.backend + ": " + error.what(), backend_missing);
-  }
   return arguments.program.program.empty() ? signoff_network(arguments)
                                            : signoff_program(arguments);
 }

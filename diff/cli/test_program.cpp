@@ -12,6 +12,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "diff/cli/command.h"
 
@@ -154,6 +155,75 @@ TEST_CASE("a report says which weights are zero, and that faults in them cannot 
   CHECK_THAT(to_text(inputs), !Contains("all zero"));
   inputs.zero_weights = {"sbt", "f0cbt"};
   CHECK_THAT(to_text(inputs), Contains("2 of 233 weights are all zero (sbt, ...)"));
+}
+
+TEST_CASE("programs are told separable or not, by exit code and by name") {
+  const Run adamw = shardproof("separable adamw");
+  CHECK(adamw.exit_code == agrees);
+  CHECK_THAT(adamw.out, Contains("separable: adamw.slots, 10 coordinates"));
+  const Run lamb = shardproof("separable lamb");
+  CHECK(lamb.exit_code == disagrees);
+  CHECK_THAT(lamb.out, Contains("p_square[0], shared, reads p[0][0] of coordinate 0") &&
+                           Contains("coordinates 0, 1, 2, 3, 4, 5 with p_square[0]") &&
+                           Contains("It breaks: owner 0 owns coordinate 0"));
+  CHECK(shardproof("separable lamb-separable").exit_code == agrees);
+
+  const Folder folder;
+  const std::string file = folder / "harmless.slots";
+  std::ofstream(file) << "coordinate 0: a, b\ncoordinate 1: c\nb = c\nb = a\n";
+  const Run harmless = shardproof("separable --json " + file);
+  CHECK(harmless.exit_code == disagrees);
+  const auto json = nlohmann::json::parse(harmless.out);
+  CHECK(json.at("harmless") == true);
+  CHECK(json.at("line") == 3);
+  CHECK(json.at("read") == "c");
+}
+
+TEST_CASE("an optimizer's sharded step is signed off") {
+  const Run run =
+      shardproof("signoff --json --program lamb-separable --sizes 5,0,2x3 --replicas 3");
+  CHECK(run.exit_code == agrees);
+  const auto json = nlohmann::json::parse(run.out);
+  CHECK(json.at("verdict") == "agrees");
+  CHECK(json.at("coordinates") == 11);
+  CHECK(json.at("bit_for_bit") == true);
+
+  const Folder folder;
+  const std::string owners = folder / "owners";
+  std::ofstream(owners) << "2 2 0 1\n";
+  CHECK(shardproof("signoff --program sgd --sizes 4 --replicas 3 --owners " + owners).exit_code ==
+        agrees);
+}
+
+TEST_CASE("bad programs and options of programs are refused with exit 2 and one line") {
+  const Folder folder;
+  const std::string file = folder / "bad.slots";
+  const auto refuses = [&](const std::string& text, const std::string& message) {
+    std::ofstream(file) << text;
+    const Run run = refused("separable " + file);
+    CHECK(run.exit_code == bad_input);
+    CHECK_THAT(run.out, Contains(message));
+  };
+  refuses("", "assigns nothing");
+  refuses("shared a\na = b\n", ":2:5: no slot is called b");
+  refuses("shared a\na = " + std::string(1000000, '('), "nested more than 200 deep");
+  for (const auto& [arguments, message] : {
+           std::pair("separable nosuch", "no such file or optimizer"),
+           std::pair("separable ''", "no program named"),
+           std::pair("separable /", "is a folder"),
+           std::pair("separable adamw --sizes 3,-1", "'3,-1'"),
+           std::pair("signoff --program lamb", "reads across coordinates"),
+           std::pair("signoff --program adamw --batch 2", "excludes"),
+           std::pair("signoff --program adamw --steps 0", "--steps"),
+           std::pair("signoff --steps 3", "--program"),
+           std::pair("signoff --program adamw --owners /nosuch", "No such file"),
+           std::pair("signoff --program adamw --sizes 4000000000", "GB"),
+       }) {
+    const Run run = refused(arguments);
+    CAPTURE(arguments, run.out);
+    CHECK(run.exit_code == bad_input);
+    CHECK_THAT(run.out, Contains(message));
+  }
 }
 
 }  // namespace shardproof::cli
