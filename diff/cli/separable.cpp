@@ -138,7 +138,18 @@ Finding explain(const ProgramFile& file, const ClassifiedProgram& program, std::
     finding.text += fmt::format("  and {} more groups\n", coarsening.groups.size() - kShown);
   }
 
-  const Harm harm = find_harm(program.classification, of_stage);
+  // What is left in a temporary at the end of a program is nobody's result.
+  Program ending_in_names = of_stage;
+  if (stage + 1 == program.stages.size()) {
+    ending_in_names.constants.emplace_back(0);
+    const auto zero = static_cast<Slot>(ending_in_names.constants.size() - 1);
+    for (Slot slot = 0; slot < program.names.size(); ++slot) {
+      if (program.names[slot].empty()) {
+        ending_in_names.assignments.push_back({slot, ValueFunction::constant, {zero}});
+      }
+    }
+  }
+  const Harm harm = find_harm(program.classification, ending_in_names);
   finding.json["harmless"] = !harm.slot;
   if (!harm.slot) {
     finding.text +=

@@ -170,7 +170,7 @@ TEST_CASE("programs are told separable or not, by exit code and by name") {
 
   const Folder folder;
   const std::string file = folder / "harmless.slots";
-  std::ofstream(file) << "coordinate 0: a, b\ncoordinate 1: c\nb = c\nb = a\n";
+  std::ofstream(file) << "coordinate 0: a, b\ncoordinate 1: c\nb = 2*c + 1\nb = a\n";
   const Run harmless = shardproof("separable --json " + file);
   CHECK(harmless.exit_code == disagrees);
   const auto json = nlohmann::json::parse(harmless.out);
