@@ -177,12 +177,15 @@ Slice slice_of(const Classification& cls, const Program& program, Slot target) {
   }
   slice.whole.slots = slice.owned.slots = slice.slots.size();
 
-  std::vector<bool> is_used(slice.slots.size());
+  // First what only owner 0 finds there, since the whole program writes it before it reads it:
+  // simplify() sets what comes first to 0 first.
+  std::vector<bool> is_used(slice.slots.size()), stale(slice.slots.size(), true);
   for (const Program* side : {&slice.whole, &slice.owned}) {
     std::vector<bool> written(slice.slots.size());
     for (const Assignment& assignment : side->assignments) {
       for (const Slot read : reads_of(assignment)) {
         if (!written[read]) is_used[read] = true;
+        if (!written[read] && side == &slice.whole) stale[read] = false;
       }
       written[assignment.target] = true;
     }
@@ -191,6 +194,8 @@ Slice slice_of(const Classification& cls, const Program& program, Slot target) {
   for (Slot slot = 0; slot < is_used.size(); ++slot) {
     if (is_used[slot]) slice.used.push_back(slot);
   }
+  std::stable_partition(slice.used.begin(), slice.used.end(),
+                        [&](Slot slot) { return stale[slot]; });
   return slice;
 }
 
