@@ -26,8 +26,8 @@ std::string sentence(const ProgramReport& report, const ProgramDisagreement& wro
 }
 
 std::string command_of(const ProgramReport& report, const SmallestCase& smallest) {
-  return fmt::format("--sizes {} --replicas {} --steps {}", to_string(smallest.shapes),
-                     smallest.ranks, smallest.steps) +
+  return fmt::format("--sizes {} --replicas {} --steps {} --seed {}", to_string(smallest.shapes),
+                     smallest.ranks, smallest.steps, smallest.seed) +
          (report.owners == "mod" || report.owners == "blocks" || report.owners == "greedy"
               ? " --owners " + report.owners
               : "");
@@ -97,6 +97,9 @@ std::string to_text(const ProgramReport& report) {
     }
     text += "\n";
   }
+  if (!result.unjudged.empty()) {
+    text += fmt::format("compared no finite number: {}\n\n", fmt::join(result.unjudged, "; "));
+  }
   if (result.smallest) {
     text += "smallest failing case: " + command_of(report, *result.smallest) + "\n  " +
             sentence(report, result.smallest->disagreement) + "\n";
@@ -131,6 +134,7 @@ nlohmann::json to_json(const ProgramReport& report) {
               {"failure", result.failure},
               {"out_of_memory", result.out_of_memory},
               {"overwritten", result.overwritten},
+              {"unjudged", result.unjudged},
               {"disagreements", json::array()},
               {"comparisons", json::array()},
               {"seconds", report.seconds}};
@@ -148,6 +152,7 @@ nlohmann::json to_json(const ProgramReport& report) {
     out["smallest"] = {{"sizes", to_string(result.smallest->shapes)},
                        {"replicas", result.smallest->ranks},
                        {"steps", result.smallest->steps},
+                       {"seed", result.smallest->seed},
                        {"disagreement", to_json(report, result.smallest->disagreement)}};
   }
   return out;

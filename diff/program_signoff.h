@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,10 +49,11 @@ struct ProgramDisagreement {
   std::size_t line = 0;  // of the assignment that wrote the slot last; 0: none did
 };
 
-// The smallest of a list of small cases on which some claim fails.
+// A small case in which a claim fails that failed in the whole one.
 struct SmallestCase {
   std::vector<ParameterShape> shapes;
   std::size_t ranks = 0, steps = 0;
+  std::uint64_t seed = 0;
   ProgramDisagreement disagreement;
 };
 
@@ -63,7 +65,9 @@ struct ProgramResult {
   std::string out_of_memory;                       // what the device lacked memory for
   std::optional<SmallestCase> smallest;
   std::string device;
-  bool exact = true;  // whether device and reference were compared bit for bit
+  std::set<std::string> judged;       // claims that compared a finite number
+  std::vector<std::string> unjudged;  // claims that did not
+  bool exact = true;                  // whether device and reference were compared bit for bit
 
   SignoffResult::Verdict verdict() const;
 };

@@ -2,6 +2,7 @@
 // device broken in one operation is caught, named, and shrunk to a few coordinates.
 #include <bit>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "device/engine/forwarding_device.h"
 #include "diff/program_report.h"
 #include "diff/program_signoff.h"
+#include "reference/numbers/bfloat16.h"
 #include "reference/slots/compile.h"
 #include "reference/slots/optimizers.h"
 #include "reference/slots/text.h"
@@ -225,6 +227,129 @@ class Contracting : public Owning {
   }
 };
 
+// The mean of what all ranks hold, given to all, by a function of one coordinate's terms.
+class OwnMean : public Owning {
+ public:
+  using Mean = std::function<float(const std::vector<float>&)>;
+  OwnMean(int ranks, Mean mean) : Owning(ranks), mean_(std::move(mean)) {}
+  void reduce_scatter_mean(const ReduceScatterMeanCall& call) override {
+    const auto means = of(call.send, call.count * call.receive.size());
+    for (std::size_t rank = 0; rank < call.receive.size(); ++rank) {
+      upload(static_cast<int>(rank), call.receive[rank], means.data() + rank * call.count,
+             call.count);
+    }
+  }
+  void all_reduce_mean(const AllReduceMeanCall& call) override {
+    const auto means = of(call.send, call.count);
+    for (std::size_t rank = 0; rank < call.receive.size(); ++rank) {
+      upload(static_cast<int>(rank), call.receive[rank], means.data(), call.count);
+    }
+  }
+
+ private:
+  std::vector<float> of(const std::vector<const float*>& send, std::size_t count) {
+    std::vector<std::vector<float>> sent;
+    for (std::size_t rank = 0; rank < send.size(); ++rank) {
+      sent.emplace_back(count);
+      download(static_cast<int>(rank), send[rank], sent.back().data(), count);
+    }
+    std::vector<float> means, terms(send.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t rank = 0; rank < send.size(); ++rank) terms[rank] = sent[rank][i];
+      means.push_back(mean_(terms));
+    }
+    return means;
+  }
+  Mean mean_;
+};
+
+DeviceFactory with_mean(OwnMean::Mean mean) {
+  return [mean = std::move(mean)](int ranks) { return std::make_unique<OwnMean>(ranks, mean); };
+}
+
+// What a step leaves in a field, changed.
+class ChangedResults : public Owning {
+ public:
+  ChangedResults(int ranks, std::function<float(float)> change, bool contracts, bool subnormals)
+      : Owning(ranks),
+        change_(std::move(change)),
+        contracts_(contracts),
+        subnormals_kept_(subnormals) {}
+  Contract contract(shardproof::Operation operation, std::size_t batch,
+                    std::size_t plane) const override {
+    Contract contract = Owning::contract(operation, batch, plane);
+    if (operation != shardproof::Operation::owned_step) return contract;
+    contract.contraction = contracts_;
+    contract.subnormals_kept = subnormals_kept_;
+    return contract;
+  }
+  void owned_step(const OwnedStepCall& call) override {
+    Owning::owned_step(call);
+    for (const ArrayAssignment& assignment : call.assignments) {
+      float* const field = call.fields[assignment.target.index];
+      if (field == nullptr) continue;
+      std::vector<float> values(call.count);
+      download(call.replica, field + call.first, values.data(), call.count);
+      std::transform(values.begin(), values.end(), values.begin(), change_);
+      upload(call.replica, field + call.first, values.data(), call.count);
+    }
+  }
+
+ private:
+  std::function<float(float)> change_;
+  bool contracts_, subnormals_kept_;
+};
+
+DeviceFactory changing(std::function<float(float)> change, bool contracts = false,
+                       bool subnormals_kept = true) {
+  return [=](int ranks) {
+    return std::make_unique<ChangedResults>(ranks, change, contracts, subnormals_kept);
+  };
+}
+
+float flushed(float x) { return std::abs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
+
+// Its collectives do nothing where all is on one rank.
+class NoSumOnOneRank : public Owning {
+ public:
+  using Owning::Owning;
+  void all_reduce_sums(const AllReduceSumsCall& call) override {
+    if (replicas() > 1) return Owning::all_reduce_sums(call);
+    const std::vector<float> zeros(call.count);
+    upload(0, call.result[0], zeros.data(), call.count);
+  }
+};
+
+// Adds up in float32 what it says that it adds up in float64.
+class Float32Sums : public Owning {
+ public:
+  using Owning::Owning;
+  void all_reduce_sums(const AllReduceSumsCall& call) override {
+    for (std::size_t rank = 0; rank < call.sums.size(); ++rank) {
+      const auto replica = static_cast<int>(rank);
+      auto* const words = reinterpret_cast<float*>(call.sums[rank]);
+      std::vector<double> sums(call.count);
+      download(replica, words, reinterpret_cast<float*>(sums.data()), 2 * call.count);
+      for (double& sum : sums) sum = static_cast<double>(static_cast<float>(sum));
+      upload(replica, words, reinterpret_cast<const float*>(sums.data()), 2 * call.count);
+    }
+    Owning::all_reduce_sums(call);
+  }
+};
+
+// The last rank's step writes a number into the pad behind its coordinates.
+class WritesPads : public Owning {
+ public:
+  using Owning::Owning;
+  void owned_step(const OwnedStepCall& call) override {
+    Owning::owned_step(call);
+    if (call.replica == 0 || call.replica + 1 < replicas()) return;
+    float* const field = call.fields[call.assignments.back().target.index];
+    const float one = 1;
+    if (field != nullptr) upload(call.replica, field + call.first + call.count, &one, 1);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("the built-in device agrees on every separable optimizer, under every map to owners") {
@@ -303,4 +428,95 @@ TEST_CASE("contraction that the contract does not tell of is wrong, and else wit
     INFO(name << "\n" << told(result));
     CHECK(result.verdict() == Verdict::agrees);
   }
+}
+
+TEST_CASE("a reduction in bfloat16 is caught, and one by premultiplied terms unless it is told") {
+  const auto bfloat16_mean = [](const std::vector<float>& terms) {
+    float sum = 0;
+    for (const float t : terms) sum = round_to_bfloat16(sum + round_to_bfloat16(t));
+    return sum / static_cast<float>(terms.size());
+  };
+  check_caught(sign(with_mean(bfloat16_mean), "sgd", {{5}, {4}}, 4, OwnerMap::blocks),
+               "mean of the gradients");
+  const auto premultiplied = [](const std::vector<float>& terms) {
+    float sum = 0;
+    for (const float t : terms) sum += t * (1 / static_cast<float>(terms.size()));
+    return sum;
+  };
+  for (const std::size_t ranks : {3, 5, 6, 7}) {
+    check_caught(sign(with_mean(premultiplied), "sgd", {{5}, {4}}, ranks, OwnerMap::mod),
+                 "mean of the gradients");
+  }
+  class Tells : public OwnMean {
+   public:
+    using OwnMean::OwnMean;
+    Contract contract(shardproof::Operation operation, std::size_t batch,
+                      std::size_t plane) const override {
+      Contract contract = OwnMean::contract(operation, batch, plane);
+      contract.mean = MeanDivision::premultiply;
+      return contract;
+    }
+  };
+  const auto tells = [&](int ranks) { return std::make_unique<Tells>(ranks, premultiplied); };
+  const ProgramResult told_result = sign(tells, "sgd", {{5}, {4}}, 5, OwnerMap::mod);
+  INFO(told(told_result));
+  CHECK(told_result.verdict() == Verdict::agrees);
+}
+
+TEST_CASE("flushed subnormals are caught unless the contract tells of them") {
+  for (const std::string name : {"adamw", "sgd", "lion"}) {
+    const ProgramResult result = sign(changing(flushed), name, {{5}, {2, 3}}, 4, OwnerMap::blocks);
+    INFO(name << told(result));
+    CHECK(result.verdict() == Verdict::disagrees);
+  }
+  for (const std::string& name : optimizer_names()) {
+    if (optimizer(name).across_coordinates()) continue;
+    const ProgramResult result =
+        sign(changing(flushed, true, false), name, {{5}, {2, 3}}, 3, OwnerMap::mod, 6);
+    INFO(name << told(result));
+    CHECK(result.verdict() == Verdict::agrees);
+  }
+}
+
+TEST_CASE("a device that tells of contraction and uses none agrees on every optimizer") {
+  for (const std::string& name : optimizer_names()) {
+    if (optimizer(name).across_coordinates()) continue;
+    const ProgramResult result = sign(changing([](float x) { return x; }, true), name,
+                                      {{5}, {0}, {2, 3}}, 3, OwnerMap::blocks, 8);
+    INFO(name << told(result));
+    CHECK(result.verdict() == Verdict::agrees);
+  }
+}
+
+TEST_CASE("NaN turned into a number is caught, also where contraction is told of") {
+  const auto no_nan = [](float x) { return std::isnan(x) ? 0.0F : x; };
+  for (const bool contracts : {false, true}) {
+    const ProgramResult result =
+        sign(changing(no_nan, contracts), "adamw", {{5}, {2, 3}}, 4, OwnerMap::blocks);
+    INFO(told(result));
+    CHECK(result.verdict() == Verdict::disagrees);
+  }
+}
+
+TEST_CASE("collectives wrong on one rank, or rounded to float32 on each rank, are caught") {
+  check_caught(sign(made<NoSumOnOneRank>(), "lamb-separable", {{5}, {2, 3}}, 3, OwnerMap::blocks),
+               "collectives of the program on one rank");
+  check_caught(sign(made<Float32Sums>(), "lamb-separable", {{5}, {7}}, 2, OwnerMap::blocks),
+               "collectives of the program");
+}
+
+TEST_CASE("a step that writes past what is owned is caught and shrunk") {
+  const ProgramResult result = sign(made<WritesPads>(), "adamw", {{5}, {2}}, 4, OwnerMap::mod);
+  INFO(told(result));
+  CHECK(result.verdict() == Verdict::disagrees);
+  CHECK(!result.overwritten.empty());
+  REQUIRE(result.smallest);
+  CHECK(elements(Scope::coordinate, result.smallest->shapes) <= 4);
+}
+
+TEST_CASE("a run that compares no coordinate has no verdict") {
+  const ProgramResult result = sign(host, "adamw", {{0}}, 2, OwnerMap::blocks);
+  CHECK(result.verdict() == Verdict::none);
+  CHECK(result.unjudged ==
+        std::vector<std::string>{"gathered parameters are the owners'", "mean of the gradients"});
 }

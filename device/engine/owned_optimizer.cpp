@@ -132,12 +132,21 @@ class OwnedOptimizer::Implementation {
 
   std::vector<float> parameters(std::size_t rank) const {
     if (!plan_.parameter) return {};
+    return by_coordinate(*memory_.at(rank).parameters, half());
+  }
+  std::vector<float> all_reduced_gradient(std::size_t rank) const {
+    if (!plan_.reduced || options_.reduction != OwnedOptimizerOptions::Reduction::all_reduce) {
+      return {};
+    }
+    return by_coordinate(*memory_.at(rank).gradients, false);
+  }
+  // A full array of a rank, in the order of coordinates.
+  std::vector<float> by_coordinate(const GuardedArray& full, bool is_half) const {
     std::vector<float> result(coordinates(), kNan);
-    const GuardedArray& full = *memory_.at(rank).parameters;
     for_slices([&](const OwnedLayout::Bucket& bucket, std::size_t owner) {
       const std::size_t begin = layout_.in_full(bucket, owner), count = bucket.count[owner];
       const std::vector<float> values =
-          half() ? download_half(full, begin, count) : download(full, begin, count);
+          is_half ? download_half(full, begin, count) : download(full, begin, count);
       for (std::size_t i = 0; i < count; ++i) {
         result[layout_.owned(owner)[bucket.first[owner] + i]] = values[i];
       }
@@ -758,6 +767,10 @@ ArrayState<float> OwnedOptimizer::coarser(int rank) const {
 
 std::vector<float> OwnedOptimizer::owned(ArraySlot slot) const {
   return implementation_->owned(slot);
+}
+
+std::vector<float> OwnedOptimizer::all_reduced_gradient(int rank) const {
+  return implementation_->all_reduced_gradient(static_cast<std::size_t>(rank));
 }
 
 std::vector<float> OwnedOptimizer::reduced_gradient() const {

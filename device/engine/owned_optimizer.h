@@ -91,6 +91,9 @@ class OwnedOptimizer {
   std::vector<float> owned(ArraySlot slot) const;
   // The reduced gradient that each owner used in the last step, by coordinate.
   std::vector<float> reduced_gradient() const;
+  // The whole reduced gradient that a rank received in the last step, by coordinate; empty where
+  // the reduction was no all-reduce.
+  std::vector<float> all_reduced_gradient(int rank) const;
   const std::vector<Collective>& collectives() const;
 
   // Every place outside what the step may write that it wrote nevertheless: "m of rank 2: a pad of

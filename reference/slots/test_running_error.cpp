@@ -1,7 +1,9 @@
 // RunningError against what it must enclose: float32 runs that fuse products with sums at will.
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -72,7 +74,10 @@ float run_step(const Step& step, const std::array<float, kSlots>& slots,
 
 TEST_CASE("running errors enclose float32 runs, however products and sums are fused") {
   Random random(11);
-  std::size_t known = 0, rounded = 0;
+  std::size_t known = 0, rounded = 0, special = 0;
+  static constexpr std::array specials = {std::numeric_limits<float>::infinity(),
+                                          -std::numeric_limits<float>::infinity(),
+                                          std::numeric_limits<float>::quiet_NaN()};
   for (int round = 0; round < 20000; ++round) {
     const std::vector<Step> steps = random_steps(random, 12);
     std::array<float, kSlots> start{};
@@ -82,8 +87,10 @@ TEST_CASE("running errors enclose float32 runs, however products and sums are fu
               : std::ldexp(static_cast<float>(random.triangular(2)),
                            static_cast<int>(random.integer(-70, 30)) / (random.coin() ? 1 : 12));
     }
+    if (round % 3 == 0) start[random.below(kSlots)] = specials[random.below(3)];
     std::array<RunningError, kSlots> ranges{};
-    for (std::size_t i = 0; i < kSlots; ++i) ranges[i] = {Certified(static_cast<double>(start[i]))};
+    for (std::size_t i = 0; i < kSlots; ++i)
+      ranges[i] = RunningError(static_cast<double>(start[i]));
     for (const Step& step : steps) ranges[step.target] = apply(step, ranges, {});
     for (int run = 0; run < 4; ++run) {
       std::array<float, kSlots> slots = start;
@@ -98,6 +105,12 @@ TEST_CASE("running errors enclose float32 runs, however products and sums are fu
         factors[step.target] = of_value;
       }
       for (std::size_t i = 0; i < kSlots; ++i) {
+        if (ranges[i].is_special) {
+          ++special;
+          const auto got = static_cast<double>(slots[i]);
+          CHECK((got == ranges[i].special || (std::isnan(got) && std::isnan(ranges[i].special))));
+          continue;
+        }
         const Certified& range = ranges[i].range;
         if (!std::isfinite(range.radius)) continue;
         ++known;
@@ -112,11 +125,46 @@ TEST_CASE("running errors enclose float32 runs, however products and sums are fu
   }
   CHECK(known > 300000);
   CHECK(rounded > 50000);
+  CHECK(special > 20000);
+}
+
+TEST_CASE("running errors enclose runs that flush subnormals, operands and results") {
+  Arithmetic<RunningError> arithmetic;
+  arithmetic.underflow = arithmetic.flushed = 0x1p-126;
+  const auto flush = [](float x) { return std::abs(x) < 0x1p-126F ? 0.0F : x; };
+  Random random(12);
+  for (int round = 0; round < 20000; ++round) {
+    const std::vector<Step> steps = random_steps(random, 8);
+    std::array<float, kSlots> slots{};
+    std::array<RunningError, kSlots> ranges{};
+    for (std::size_t i = 0; i < kSlots; ++i) {
+      slots[i] = std::ldexp(static_cast<float>(random.triangular(2)),
+                            static_cast<int>(random.integer(-140, 0)) / (random.coin() ? 1 : 3));
+      ranges[i] = RunningError(static_cast<double>(slots[i]));
+    }
+    for (const Step& step : steps) {
+      ranges[step.target] = apply(step, ranges, arithmetic);
+      std::array<float, kSlots> seen = slots;
+      std::transform(seen.begin(), seen.end(), seen.begin(), flush);
+      slots[step.target] = flush(apply(step, seen, Arithmetic<float>{}));
+    }
+    for (std::size_t i = 0; i < kSlots; ++i) {
+      const Certified& range = ranges[i].range;
+      if (ranges[i].is_special || !std::isfinite(range.radius)) continue;
+      // A copy is flushed where it is read.
+      const double flushed = std::abs(range.value) < 0x1p-126 ? 0x1p-126 : 0;
+      const double error = std::abs(static_cast<double>(slots[i]) - range.value);
+      if (!(error <= range.radius + flushed)) {
+        CAPTURE(round, i, slots[i], range.value, range.radius);
+        FAIL_CHECK("outside");
+      }
+    }
+  }
 }
 
 TEST_CASE("what does not round has no error: zeros, signs, decided comparisons and selections") {
   const Arithmetic<RunningError> arithmetic;
-  const auto exact = [](double x) { return RunningError{Certified(x)}; };
+  const auto exact = [](double x) { return RunningError(x); };
   const auto is = [](const RunningError& x, double value) {
     return x.range.value == value && x.range.radius == 0;
   };
@@ -127,7 +175,7 @@ TEST_CASE("what does not round has no error: zeros, signs, decided comparisons a
   CHECK(is(arithmetic.equal(exact(2), exact(3)), 0));
   CHECK(is(arithmetic.select(exact(0), exact(2), exact(3)), 3));
   CHECK(is(arithmetic.maximum(exact(-1), exact(3)), 3));
-  const RunningError near_zero{Certified(0, 1)};
+  const RunningError near_zero(Certified(0, 1));
   CHECK(arithmetic.less(near_zero, exact(0.5)).range.radius == 0.5);
   CHECK(arithmetic.select(near_zero, exact(2), exact(4)).range.value == 3);
   CHECK(arithmetic.select(near_zero, exact(2), exact(4)).range.radius >= 1);
