@@ -21,6 +21,9 @@ constexpr std::uintmax_t kLargestFile = std::uintmax_t{256} << 20U;
 Result<std::string> read_text_file(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) return Error{path + ": is a folder, not a file"};
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+    return Error{path + ": is no regular file"};
+  }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) return Error{fmt::format("{}: {}", path, std::strerror(errno))};

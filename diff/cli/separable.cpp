@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -10,6 +11,7 @@
 #include "diff/cli/command.h"
 #include "diff/cli/program_file.h"
 #include "diff/program_report.h"
+#include "reference/numbers/nearest.h"
 #include "reference/slots/compile.h"
 #include "reference/slots/expand.h"
 #include "reference/slots/separability.h"
@@ -33,8 +35,19 @@ std::string join_shown(const std::vector<std::string>& items) {
 }
 
 std::string to_string(const Number& number) {
-  if (const auto* exact = std::get_if<Rational>(&number)) return exact->str();
-  return fmt::format("{:.17g}", std::get<double>(number));
+  constexpr std::size_t kMostDigits = 24;
+  double rounded = 0;
+  if (const auto* exact = std::get_if<Rational>(&number)) {
+    const std::string digits = exact->str();
+    if (digits.size() <= kMostDigits) return digits;
+    rounded = nearest_float64(*exact);
+    if (!std::isnormal(rounded)) {
+      return fmt::format("{}... ({} characters)", digits.substr(0, kMostDigits), digits.size());
+    }
+  } else {
+    rounded = std::get<double>(number);
+  }
+  return std::isnan(rounded) ? "nan" : fmt::format("{:.17g}", rounded);
 }
 
 // What is said of a program; the JSON has the same content.
@@ -169,7 +182,8 @@ Finding explain(const ProgramFile& file, const ClassifiedProgram& program, std::
   const std::string owns = example.owned ? fmt::format("owns coordinate {}", *example.owned)
                                          : std::string("owns no coordinate");
   finding.text += fmt::format(
-      "\nIt breaks: owner 0 {}, owner 1 the others. Slots start at (all others at 0)\n"
+      "\nIt breaks: owner 0 {}, owner 1 the others. Slots start at (all others at 0, whatever the "
+      "program declares)\n"
       "  {:<24} {:>20} {:>20}\n",
       owns, "slot", "whole program", "owner 0");
   nlohmann::json starts = nlohmann::json::array();
@@ -198,7 +212,11 @@ Result<ClassifiedProgram> classified(const ProgramFile& file, const SeparableArg
   if (!array) return Error{array.error()};
   Result<std::vector<ParameterShape>> shapes = parse_shapes(arguments.sizes);
   if (!shapes) return Error{shapes.error()};
-  constexpr std::size_t kMostCoordinates = 4'000'000;
+  if (elements(Scope::coordinate, *shapes) == 0) {
+    return Error{
+        fmt::format("--sizes {}: has no coordinate to try the program on", arguments.sizes)};
+  }
+  constexpr std::size_t kMostCoordinates = 1'000'000;
   if (elements(Scope::coordinate, *shapes) > kMostCoordinates) {
     return Error{fmt::format("--sizes {}: has more than {} coordinates; smaller ones tell as much",
                              arguments.sizes, kMostCoordinates)};

@@ -68,6 +68,11 @@ Result<ProgramInputs> prepare_program(const ProgramArguments& arguments, std::si
   inputs.shapes = *std::move(shapes);
   const std::size_t coordinates = elements(Scope::coordinate, inputs.shapes);
 
+  constexpr std::size_t kMostRanks = 1024;
+  if (replicas > kMostRanks) {
+    return Error{
+        fmt::format("--replicas {}: programs are judged on up to {} ranks", replicas, kMostRanks)};
+  }
   // Full parameters and gradients on each rank, on the device and on the host; every slot three
   // times over: sharded, replicated, reference.
   const double slots =
@@ -90,7 +95,9 @@ Result<ProgramInputs> prepare_program(const ProgramArguments& arguments, std::si
     inputs.owners = OwnerMap::greedy;
   } else if (arguments.owners != "blocks") {
     Result<std::string> text = read_text_file(arguments.owners);
-    if (!text) return Error{"--owners " + text.error()};
+    if (!text) {
+      return Error{"--owners " + text.error() + "; give mod, blocks, greedy or a readable file"};
+    }
     Result<Ownership> table = read_ownership(arguments.owners, *text, coordinates, replicas);
     if (!table) return Error{table.error()};
     inputs.owners = OwnerMap::table;

@@ -177,6 +177,13 @@ TEST_CASE("programs are told separable or not, by exit code and by name") {
   CHECK(json.at("harmless") == true);
   CHECK(json.at("line") == 3);
   CHECK(json.at("read") == "c");
+
+  std::ofstream(file) << "shared a, b, norm, scale\nparameter p\ngradient g\nnorm = sum(g^2)\n"
+                         "scale = 2*norm + 1\na = 2*b + 1\np = p - scale*g - a\n";
+  const Run clipped = shardproof("separable --json " + file);
+  CHECK(clipped.exit_code == disagrees);
+  CHECK(nlohmann::json::parse(clipped.out).at("coarsening")[0].at("shared") ==
+        nlohmann::json{"norm", "scale"});
 }
 
 TEST_CASE("an optimizer's sharded step is signed off") {
@@ -212,6 +219,8 @@ TEST_CASE("bad programs and options of programs are refused with exit 2 and one 
            std::pair("separable ''", "no program named"),
            std::pair("separable /", "is a folder"),
            std::pair("separable adamw --sizes 3,-1", "'3,-1'"),
+           std::pair("separable adamw --sizes 0", "no coordinate"),
+           std::pair("signoff --program adamw --replicas 5000", "1024"),
            std::pair("signoff --program lamb", "reads across coordinates"),
            std::pair("signoff --program adamw --batch 2", "excludes"),
            std::pair("signoff --program adamw --steps 0", "--steps"),

@@ -364,6 +364,8 @@ class ArrayCompiler {
                                            "; reduce finer slots, or assign without sum or mean");
       }
     }
+    // Coarse slots count as shared: one that two assignments used would join what each reads.
+    if (scope_ != Scope::coordinate) free_[index_of(scope_)].clear();
     const Value value = evaluate(assigned.expression, *this);
     declared.available = index + 1;
     if (reducing_) {
@@ -500,6 +502,8 @@ class WholeCompiler {
     target_ = static_cast<Slot>(*target);
     coordinate_ = slots_[target_].coordinate;
     position_ = assigned.position;
+    // A shared slot that two assignments used would join what each reads.
+    if (!coordinate_) free_[coordinate_].clear();
     const Value value = evaluate(assigned.expression, *this);
     if (!value.in_target) add({target_, ValueFunction::copy, {value.slot}});
   }

@@ -489,6 +489,10 @@ class Parser {
       return expected("an operand", "sum and mean stand alone: assign them to a slot and use that");
     }
     nodes.push_back({Kind::slot, slot_name("an operand"), 0, position});
+    if (at("(")) {
+      fail(position, "no function is called " + nodes.back().spelling +
+                         "; there are sqrt, abs, sign, min, max, select and fma");
+    }
   }
 
   const std::string& file_;
