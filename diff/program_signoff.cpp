@@ -97,20 +97,21 @@ std::vector<float> lattice(Random& random, std::size_t ranks) {
   const float reciprocal = 1.0F / static_cast<float>(ranks);
   std::vector<float> terms(ranks);
   for (int attempt = 0; attempt < 8; ++attempt) {
-    std::int64_t sum = 0, first = 0;
+    std::int64_t sum = 0;
     float premultiplied = 0;
     for (std::size_t r = ranks; r-- > 0;) {
       std::int64_t term = random.integer(-most, most);
       sum += term;
       if (r == 0) {
-        first = term - sum % count;
-        sum -= sum % count;
-        term = first;
+        const std::int64_t remainder = sum % count;
+        sum -= remainder;
+        term -= remainder;
       }
       terms[r] = static_cast<float>(term);
       premultiplied += terms[r] * reciprocal;
     }
-    const auto mean = static_cast<float>(sum / count);
+    const std::int64_t quotient = sum / count;
+    const auto mean = static_cast<float>(quotient);
     if (premultiplied != mean && static_cast<float>(sum) * reciprocal != mean) break;
   }
   for (float& term : terms) term = std::ldexp(term, -20);
@@ -511,6 +512,7 @@ class ProgramJudge {
                     const OwnedOptimizer& other, const Ownership& ownership) {
     const ArrayState<float> other_coarser = other.coarser(0);
     std::vector<ArrayState<float>> coarser;
+    coarser.reserve(static_cast<std::size_t>(owned.ranks()));
     for (int rank = 0; rank < owned.ranks(); ++rank) coarser.push_back(owned.coarser(rank));
     for (const ArraySlot slot : kept()) {
       Comparison seen;

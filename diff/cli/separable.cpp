@@ -38,7 +38,7 @@ std::string to_string(const Number& number) {
   constexpr std::size_t kMostDigits = 24;
   double rounded = 0;
   if (const auto* exact = std::get_if<Rational>(&number)) {
-    const std::string digits = exact->str();
+    std::string digits = exact->str();
     if (digits.size() <= kMostDigits) return digits;
     rounded = nearest_float64(*exact);
     if (!std::isnormal(rounded)) {
@@ -100,7 +100,8 @@ Slot named_source(const ClassifiedProgram& program, const Program& of_stage, std
 
 // The slot that the text names as the target of the statement to which an assignment belongs.
 Slot named_target(const ClassifiedProgram& program, std::size_t stage, std::size_t assignment) {
-  const auto& [of_stage, collective, positions] = program.stages[stage];
+  const Program& of_stage = program.stages[stage].program;
+  const std::vector<Position>& positions = program.stages[stage].positions;
   const auto same_statement = [&](std::size_t i) {
     return i < positions.size() && positions[i].line == positions[assignment].line;
   };
