@@ -194,10 +194,8 @@ ArraySlot slot_at(std::size_t scope, std::size_t index) {
 }
 
 bool is_assigned(const ArrayProgram& program, ArraySlot slot) {
-  return std::any_of(program.statements.begin(), program.statements.end(), [&](const auto& each) {
-    const ArraySlot target = std::visit([](const auto& does) { return does.target; }, each.does);
-    return target.scope == slot.scope && target.index == slot.index;
-  });
+  return std::any_of(program.statements.begin(), program.statements.end(),
+                     [&](const auto& statement) { return statement.target() == slot; });
 }
 
 // Declared starts; what has none is drawn. A strained start draws hyper-parameters too, since a
@@ -289,13 +287,11 @@ class ProgramJudge {
         result_(result),
         coordinates_(elements(Scope::coordinate, task.shapes)) {
     for (std::size_t s = 0; s < program_.statements.size(); ++s) {
-      const auto target =
-          std::visit([](const auto& does) { return does.target; }, program_.statements[s].does);
-      last_writer_[key(target)] = program_.statements[s].position.line;
-      if (std::find(order_.begin(), order_.end(), key(target)) == order_.end()) {
-        order_.push_back(key(target));
-      }
+      const auto& statement = program_.statements[s];
+      writers_.try_emplace(statement.target(), Writers{s, 0}).first->second.last_line =
+          statement.position.line;
     }
+    find_kept();
   }
 
   // Runs all steps, or those up to the first in which something is wrong.
@@ -356,9 +352,10 @@ class ProgramJudge {
   }
 
  private:
-  static std::size_t key(ArraySlot slot) {
-    return static_cast<std::size_t>(slot.scope) << 16U | slot.index;
-  }
+  // Of a slot: the first statement that writes it, and the line of the last.
+  struct Writers {
+    std::size_t first, last_line;
+  };
 
   // The program runs in the loosest of what the operations say that run parts of it, and its sums
   // likewise.
@@ -385,20 +382,19 @@ class ProgramJudge {
 
   // Slots whose values count: what is kept, in the order in which the program writes them, then the
   // others.
-  std::vector<ArraySlot> kept() const {
-    std::vector<ArraySlot> slots;
+  void find_kept() {
     for (std::size_t scope = 0; scope < kScopes; ++scope) {
       for (std::size_t k = 0; k < program_.slots[scope].size(); ++k) {
         const Role role = program_.slots[scope][k].role;
-        if (role == Role::parameter || role == Role::state) slots.push_back(slot_at(scope, k));
+        if (role == Role::parameter || role == Role::state) kept_.push_back(slot_at(scope, k));
       }
     }
     const auto place = [&](ArraySlot slot) {
-      return std::find(order_.begin(), order_.end(), key(slot)) - order_.begin();
+      const auto found = writers_.find(slot);
+      return found == writers_.end() ? program_.statements.size() : found->second.first;
     };
-    std::stable_sort(slots.begin(), slots.end(),
+    std::stable_sort(kept_.begin(), kept_.end(),
                      [&](ArraySlot a, ArraySlot b) { return place(a) < place(b); });
-    return slots;
   }
 
   Comparison& comparison(const std::string& claim) {
@@ -415,16 +411,15 @@ class ProgramJudge {
 
   // "m[1][3]": element 3 of parameter 1; "step" of a shared slot.
   std::string element_name(ArraySlot slot, std::size_t element) const {
-    std::string name = program_.info(slot).name;
+    const std::string& name = program_.info(slot).name;
     if (slot.scope == Scope::shared) return name;
-    if (slot.scope == Scope::parameter) return name + "[" + std::to_string(element) + "]";
-    std::size_t parameter = 0;
-    for (; parameter < task_.shapes.size(); ++parameter) {
-      const std::size_t size = elements(slot.scope, std::span(&task_.shapes[parameter], 1));
-      if (element < size) break;
-      element -= size;
+    for (const PlacedParameter& parameter : place(task_.shapes)) {
+      const std::size_t first = parameter.first[index_of(slot.scope)];
+      if (element < first + parameter.elements(slot.scope)) {
+        return name + parameter.place_of(slot.scope, element - first);
+      }
     }
-    return name + "[" + std::to_string(parameter) + "][" + std::to_string(element) + "]";
+    return name;
   }
 
   // Notes the first wrong number of a claim.
@@ -447,8 +442,8 @@ class ProgramJudge {
     first.got = first_.got;
     first.expected = first_.expected;
     first.bound = first_.bound;
-    const auto writer = last_writer_.find(key(slot));
-    if (written_by_program && writer != last_writer_.end()) first.line = writer->second;
+    const auto writers = writers_.find(slot);
+    if (written_by_program && writers != writers_.end()) first.line = writers->second.last_line;
     result_.disagreements.push_back(first);
   }
 
@@ -514,7 +509,7 @@ class ProgramJudge {
     std::vector<ArrayState<float>> coarser;
     coarser.reserve(static_cast<std::size_t>(owned.ranks()));
     for (int rank = 0; rank < owned.ranks(); ++rank) coarser.push_back(owned.coarser(rank));
-    for (const ArraySlot slot : kept()) {
+    for (const ArraySlot slot : kept_) {
       Comparison seen;
       if (slot.scope == Scope::coordinate) {
         const std::vector<float> got = owned.owned(slot), expected = other.owned(slot);
@@ -669,7 +664,7 @@ class ProgramJudge {
     reference_step(
         state, owned, reduced, ownership, Arithmetic<float>{}, [](float x) { return x; },
         [](float x) { return Certified(static_cast<double>(x)); });
-    for (const ArraySlot slot : kept()) {
+    for (const ArraySlot slot : kept_) {
       Comparison seen;
       each_held(owned, slot, ownership, [&](std::size_t rank, std::size_t i, float got) {
         see_equal(seen, rank, i, got, state[slot][i]);
@@ -697,7 +692,7 @@ class ProgramJudge {
       return x.is_special ? Certified(x.special) : x.range;
     });
     const ArrayState<float> now = join(owned.save());
-    for (const ArraySlot slot : kept()) {
+    for (const ArraySlot slot : kept_) {
       Comparison seen;
       each_held(owned, slot, ownership, [&](std::size_t rank, std::size_t i, float got) {
         const RunningError& expected = state[slot][i];
@@ -745,11 +740,11 @@ class ProgramJudge {
   bool exact_ = true;
   std::vector<Sums> sums_;  // of this step's collectives
   bool saw_finite_ = false;
-  std::set<std::string> judged_;                    // claims that compared a finite number
-  std::vector<std::size_t> order_;                  // targets by first assignment
-  std::map<std::size_t, std::size_t> last_writer_;  // lines
-  std::map<std::string, Comparison> comparisons_;   // by claim
-  Difference first_;                                // of the last comparison seen
+  std::set<std::string> judged_;  // claims that compared a finite number
+  std::map<ArraySlot, Writers> writers_;
+  std::vector<ArraySlot> kept_;
+  std::map<std::string, Comparison> comparisons_;  // by claim
+  Difference first_;                               // of the last comparison seen
 };
 
 ProgramResult judge_variation(const DeviceFactory& make, const ProgramTask& task,

@@ -208,14 +208,11 @@ class Contracting : public Owning {
   void owned_step(const OwnedStepCall& call) override {
     OwnedStepCall fused = call;
     auto& list = fused.assignments;
-    const auto same = [](ArraySlot a, ArraySlot b) {
-      return a.scope == b.scope && a.index == b.index;
-    };
     for (std::size_t i = 0; i + 1 < list.size(); ++i) {
       const ArrayAssignment product = list[i];
       ArrayAssignment& sum = list[i + 1];
       if (product.function != ValueFunction::multiply || sum.function != ValueFunction::add ||
-          !same(sum.reads[1], product.target) || same(sum.reads[0], product.target)) {
+          !(sum.reads[1] == product.target) || sum.reads[0] == product.target) {
         continue;
       }
       sum = {sum.target,

@@ -445,13 +445,11 @@ class BuiltinDevice : public Device {
     return nullptr;
   }
 
-  static bool same(ArraySlot a, ArraySlot b) { return a.scope == b.scope && a.index == b.index; }
-
   static bool same(const std::vector<ArrayAssignment>& a, const std::vector<ArrayAssignment>& b) {
     const auto equal = [](const ArrayAssignment& x, const ArrayAssignment& y) {
-      bool reads = x.function == y.function && same(x.target, y.target);
+      bool reads = x.function == y.function && x.target == y.target;
       for (std::size_t k = 0; reads && k < arity(x.function); ++k) {
-        reads = same(x.reads[k], y.reads[k]);
+        reads = x.reads[k] == y.reads[k];
       }
       return reads;
     };

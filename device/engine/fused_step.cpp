@@ -54,22 +54,18 @@ namespace {
 using expressions::Node;
 using expressions::Value;
 
-bool operator<(ArraySlot a, ArraySlot b) {
-  return std::pair(a.scope, a.index) < std::pair(b.scope, b.index);
-}
-
 // The slots that a list of assignments writes, each with the expression it ends with.
 std::map<std::uint16_t, Value> written_by(const std::vector<ArrayAssignment>& assignments,
                                           std::vector<Node>& nodes) {
   std::map<std::uint16_t, Value> written;
-  std::map<std::pair<Scope, std::uint16_t>, Value> leaves;
+  std::map<ArraySlot, Value> leaves;
   const auto read = [&](ArraySlot slot) {
     if (slot.scope == Scope::coordinate) {
       if (const auto found = written.find(slot.index); found != written.end()) {
         return found->second;
       }
     }
-    const auto [leaf, fresh] = leaves.try_emplace({slot.scope, slot.index});
+    const auto [leaf, fresh] = leaves.try_emplace(slot);
     if (fresh) leaf->second = make(nodes, {ValueFunction::copy, {}, true, slot});
     return leaf->second;
   };

@@ -27,8 +27,6 @@ constexpr std::size_t kLongestSumRun = std::size_t{1} << 16;  // numbers of one 
 
 using Parameters = OwnedOptimizerOptions::Parameters;
 
-std::size_t at(Scope scope) { return static_cast<std::size_t>(scope); }
-
 // Adds an index past those there: to the last run where it goes on, up to the longest run.
 void add(std::vector<SumRun>& runs, std::size_t index) {
   const auto i = static_cast<std::uint32_t>(index);
@@ -62,13 +60,14 @@ ArrayState<float> join(const ShardSet& shards) {
   ArrayState<float> state = shards.coarser.at(0);
   const std::size_t coordinates = shards.ownership.owner_of.size();
   const std::size_t slots = shards.owned.at(0).size();
-  state.values[at(Scope::coordinate)].assign(slots, std::vector<float>(coordinates, kNan));
+  state.values[index_of(Scope::coordinate)].assign(slots, std::vector<float>(coordinates, kNan));
   std::vector<std::size_t> next(shards.owned.size(), 0);
   for (std::size_t i = 0; i < coordinates; ++i) {
     const Owner owner = shards.ownership.owner_of[i];
     for (std::size_t slot = 0; slot < slots; ++slot) {
       const std::vector<float>& values = shards.owned.at(owner)[slot];
-      if (!values.empty()) state.values[at(Scope::coordinate)][slot][i] = values.at(next[owner]);
+      if (!values.empty())
+        state.values[index_of(Scope::coordinate)][slot][i] = values.at(next[owner]);
     }
     ++next[owner];
   }
@@ -159,7 +158,7 @@ class OwnedOptimizer::Implementation {
     for (std::size_t scope = 0; scope < kScopes; ++scope) {
       const std::size_t slots = program_.slots[scope].size();
       state.values[scope].resize(slots);
-      if (scope == at(Scope::coordinate)) continue;
+      if (scope == index_of(Scope::coordinate)) continue;
       const std::size_t count = elements(static_cast<Scope>(scope), shapes_);
       for (std::size_t slot = 0; slot < slots; ++slot) {
         state.values[scope][slot] = download(*memory_.at(rank).coarse[scope], slot * count, count);
@@ -236,7 +235,7 @@ class OwnedOptimizer::Implementation {
   ShardSet save() const {
     ShardSet shards{ownership_, {}, {}};
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
-      shards.owned.emplace_back(program_.slots[at(Scope::coordinate)].size());
+      shards.owned.emplace_back(program_.slots[index_of(Scope::coordinate)].size());
       for (const std::uint16_t slot : plan_.kept) {
         shards.owned.back()[slot] = shard(rank, slot);
       }
@@ -294,7 +293,7 @@ class OwnedOptimizer::Implementation {
       const std::size_t count = elements(static_cast<Scope>(scope), shapes_);
       for (std::size_t slot = 0; slot < program_.slots[scope].size(); ++slot) {
         const bool needed =
-            scope != at(Scope::coordinate) ||
+            scope != index_of(Scope::coordinate) ||
             std::find(plan_.kept.begin(), plan_.kept.end(), slot) != plan_.kept.end();
         if (!needed) continue;
         if (slot < initial.values[scope].size() && initial.values[scope][slot].size() == count) {
@@ -320,7 +319,7 @@ class OwnedOptimizer::Implementation {
   }
 
   std::string name_of(std::size_t slot) const {
-    const auto& slots = program_.slots[at(Scope::coordinate)];
+    const auto& slots = program_.slots[index_of(Scope::coordinate)];
     if (plan_.parameter && slot == *plan_.parameter) return "the masters";
     if (plan_.reduced && slot == *plan_.reduced) return "the reduced gradient";
     return slots[slot].name.empty() ? "a temporary" : slots[slot].name;
@@ -361,14 +360,15 @@ class OwnedOptimizer::Implementation {
     constexpr std::array<const char*, kScopes> names{"shared slots", "slots of parameters",
                                                      "slots of rows", "slots of columns", ""};
     for (const Scope scope : {Scope::shared, Scope::parameter, Scope::row, Scope::column}) {
-      const std::size_t slots = program_.slots[at(scope)].size();
-      memory.coarse[at(scope)] = array(rank, slots * elements(scope, shapes_), names[at(scope)]);
+      const std::size_t slots = program_.slots[index_of(scope)].size();
+      memory.coarse[index_of(scope)] =
+          array(rank, slots * elements(scope, shapes_), names[index_of(scope)]);
     }
-    if (!program_.slots[at(Scope::row)].empty()) {
+    if (!program_.slots[index_of(Scope::row)].empty()) {
       memory.parameter_of_row = list(
           rank, parameter_of([](const ParameterShape& shape) { return shape.rows; }), "row list");
     }
-    if (!program_.slots[at(Scope::column)].empty()) {
+    if (!program_.slots[index_of(Scope::column)].empty()) {
       memory.parameter_of_column =
           list(rank, parameter_of([](const ParameterShape& shape) { return shape.columns; }),
                "column list");
@@ -402,9 +402,9 @@ class OwnedOptimizer::Implementation {
   void fill(std::size_t rank, const ArrayState<float>& initial) {
     Memory& memory = memory_[rank];
     for (const std::uint16_t slot : plan_.kept) {
-      upload_owned(rank, *memory.fields[slot], initial.values[at(Scope::coordinate)][slot]);
+      upload_owned(rank, *memory.fields[slot], initial.values[index_of(Scope::coordinate)][slot]);
     }
-    for (std::size_t scope = 0; scope < at(Scope::coordinate); ++scope) {
+    for (std::size_t scope = 0; scope < index_of(Scope::coordinate); ++scope) {
       const std::size_t count = elements(static_cast<Scope>(scope), shapes_);
       for (std::size_t slot = 0; slot < program_.slots[scope].size(); ++slot) {
         memory.coarse[scope]->upload(slot * count, initial.values[scope][slot].data(), count);
@@ -555,10 +555,14 @@ class OwnedOptimizer::Implementation {
     const auto list_of = [](const Array& array) {
       return array == nullptr ? nullptr : array->as<std::uint32_t>();
     };
-    return {memory.coarse[at(Scope::shared)]->as(), memory.coarse[at(Scope::parameter)]->as(),
-            memory.coarse[at(Scope::row)]->as(),    memory.coarse[at(Scope::column)]->as(),
-            elements(Scope::parameter, shapes_),    elements(Scope::row, shapes_),
-            elements(Scope::column, shapes_),       list_of(memory.parameter_of_row),
+    return {memory.coarse[index_of(Scope::shared)]->as(),
+            memory.coarse[index_of(Scope::parameter)]->as(),
+            memory.coarse[index_of(Scope::row)]->as(),
+            memory.coarse[index_of(Scope::column)]->as(),
+            elements(Scope::parameter, shapes_),
+            elements(Scope::row, shapes_),
+            elements(Scope::column, shapes_),
+            list_of(memory.parameter_of_row),
             list_of(memory.parameter_of_column)};
   }
 
@@ -576,8 +580,8 @@ class OwnedOptimizer::Implementation {
     call.first = run.position;
     call.count = run.count;
     call.parameter = run.parameter;
-    call.first_row = parameter.first[at(Scope::row)];
-    call.first_column = parameter.first[at(Scope::column)];
+    call.first_row = parameter.first[index_of(Scope::row)];
+    call.first_column = parameter.first[index_of(Scope::column)];
     call.columns = parameter.shape.columns;
     call.element_at =
         memory.element_at == nullptr ? nullptr : memory.element_at->as<std::uint32_t>();
@@ -588,7 +592,7 @@ class OwnedOptimizer::Implementation {
   float* slot_on(std::size_t rank, ArraySlot slot) const {
     const Memory& memory = memory_[rank];
     if (slot.scope == Scope::coordinate) return memory.fields[slot.index]->as();
-    return memory.coarse[at(slot.scope)]->as() + slot.index * elements(slot.scope, shapes_);
+    return memory.coarse[index_of(slot.scope)]->as() + slot.index * elements(slot.scope, shapes_);
   }
 
   // Masters to every rank's full copy.
@@ -696,7 +700,7 @@ class OwnedOptimizer::Implementation {
     device_.all_reduce_sums(call);
     Collective collective{phase.statement, {}};
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
-      collective.values.push_back(download(*memory_[rank].coarse[at(reduction.target.scope)],
+      collective.values.push_back(download(*memory_[rank].coarse[index_of(reduction.target.scope)],
                                            reduction.target.index * count, count));
     }
     collectives_.push_back(std::move(collective));

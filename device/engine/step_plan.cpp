@@ -12,13 +12,11 @@ namespace {
 using Role = ArrayProgram::Role;
 using Reduction = ArrayProgram::Reduction;
 
-bool same(ArraySlot a, ArraySlot b) { return a.scope == b.scope && a.index == b.index; }
-
 bool reads(const ArrayAssignment& assignment, ArraySlot slot) {
   return std::any_of(
       assignment.reads.begin(),
       assignment.reads.begin() + static_cast<std::ptrdiff_t>(arity(assignment.function)),
-      [&](ArraySlot read) { return same(read, slot); });
+      [&](ArraySlot read) { return read == slot; });
 }
 
 // Whether an owned assignment of the phase reads the slot, which must then not be written before.
@@ -30,7 +28,7 @@ bool owned_reads(const StepPlan::Phase& phase, ArraySlot slot) {
 }  // namespace
 
 StepPlan::StepPlan(const ArrayProgram& program) {
-  const auto& slots = program.slots[static_cast<std::size_t>(Scope::coordinate)];
+  const auto& slots = program.slots[index_of(Scope::coordinate)];
   in_memory.resize(slots.size());
   for (std::size_t k = 0; k < slots.size(); ++k) {
     const auto slot = static_cast<std::uint16_t>(k);
@@ -44,7 +42,7 @@ StepPlan::StepPlan(const ArrayProgram& program) {
   const auto writes_gradient = [&](const ArrayProgram::Statement& statement) {
     const auto* const assignment = std::get_if<ArrayAssignment>(&statement.does);
     return assignment != nullptr && gradient &&
-           same(assignment->target, {Scope::coordinate, *gradient});
+           assignment->target == ArraySlot{Scope::coordinate, *gradient};
   };
   if (std::any_of(program.statements.begin(), program.statements.end(), writes_gradient)) {
     reduced = static_cast<std::uint16_t>(slots.size());
@@ -54,7 +52,7 @@ StepPlan::StepPlan(const ArrayProgram& program) {
 
   bool gradient_written = false;
   const auto renamed = [&](ArraySlot slot) {
-    const bool is_reduced = gradient && same(slot, {Scope::coordinate, *gradient});
+    const bool is_reduced = gradient && slot == ArraySlot{Scope::coordinate, *gradient};
     return is_reduced && !gradient_written ? ArraySlot{Scope::coordinate, *reduced} : slot;
   };
   std::set<std::uint16_t> written;  // by owned assignments of the phase

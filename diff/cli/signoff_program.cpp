@@ -76,7 +76,7 @@ Result<ProgramInputs> prepare_program(const ProgramArguments& arguments, std::si
   // Full parameters and gradients on each rank, on the device and on the host; every slot three
   // times over: sharded, replicated, reference.
   const double slots =
-      static_cast<double>(inputs.program.slots[static_cast<std::size_t>(Scope::coordinate)].size());
+      static_cast<double>(inputs.program.slots[index_of(Scope::coordinate)].size());
   const double needed =
       4.0 * static_cast<double>(coordinates) * (5.0 * static_cast<double>(replicas) + 5 * slots) +
       1e8;

@@ -14,11 +14,20 @@ namespace shardproof {
 // matrix; rows and columns are those of each parameter, coordinates its elements.
 enum class Scope : std::uint8_t { shared, parameter, row, column, coordinate };
 inline constexpr std::size_t kScopes = 5;
+constexpr std::size_t index_of(Scope scope) { return static_cast<std::size_t>(scope); }
 
 // The index-th slot of that scope (ArrayProgram::slots).
 struct ArraySlot {
   Scope scope = Scope::shared;
   std::uint16_t index = 0;
+
+  friend constexpr bool operator==(ArraySlot a, ArraySlot b) {
+    return a.scope == b.scope && a.index == b.index;
+  }
+  // By scope, then by index.
+  friend constexpr bool operator<(ArraySlot a, ArraySlot b) {
+    return a.scope != b.scope ? a.scope < b.scope : a.index < b.index;
+  }
 };
 
 // target = function(reads), for every element of the target's scope. A slot that is read has the

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -34,10 +35,17 @@ struct PlacedParameter {
     }
     return 1;
   }
+  // How its i-th element of a scope is told from others of a slot: "[1][3]" is element 3 of
+  // parameter 1, "[1]" the one of a slot of scope parameter, and nothing that of a shared one.
+  std::string place_of(Scope scope, std::size_t i) const {
+    if (scope == Scope::shared) return {};
+    const std::string parameter = "[" + std::to_string(index) + "]";
+    return scope == Scope::parameter ? parameter : parameter + "[" + std::to_string(i) + "]";
+  }
   // The element of `coarse` that holds its i-th element of `fine`, where `coarse` is not the finer
   // one.
   std::size_t holder(Scope coarse, Scope fine, std::size_t i) const {
-    const std::size_t start = first[static_cast<std::size_t>(coarse)];
+    const std::size_t start = first[index_of(coarse)];
     if (coarse == fine) return start + i;
     if (coarse == Scope::row) return start + i / shape.columns;
     if (coarse == Scope::column) return start + i % shape.columns;

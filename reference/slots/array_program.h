@@ -51,15 +51,17 @@ struct ArrayProgram {
   struct Statement {
     std::variant<ArrayAssignment, Reduction> does;
     Position position;  // of the statement of the text that it comes from
+
+    ArraySlot target() const {
+      return std::visit([](const auto& each) { return each.target; }, does);
+    }
   };
 
   std::string name;
   std::array<std::vector<SlotInfo>, kScopes> slots;  // by scope
   std::vector<Statement> statements;                 // run in order, each over all its elements
 
-  const SlotInfo& info(ArraySlot slot) const {
-    return slots[static_cast<std::size_t>(slot.scope)].at(slot.index);
-  }
+  const SlotInfo& info(ArraySlot slot) const { return slots[index_of(slot.scope)].at(slot.index); }
   // The first slot of that role, if there is one. There is at most one parameter and one gradient.
   std::optional<ArraySlot> find(Role role) const;
   // The first statement that reads across coordinates, without which the program is separable: a

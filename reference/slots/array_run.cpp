@@ -23,8 +23,6 @@ using Statement = ArrayProgram::Statement;
 
 constexpr std::size_t block_elements = 1024;
 
-std::size_t index_of(Scope scope) { return static_cast<std::size_t>(scope); }
-
 // target[i] = operation(reads[0][i], …) for i < count. The target may be one of what is read.
 template <class T, class Operation>
 void apply(std::size_t count, T* target, const std::array<const T*, 3>& reads,
@@ -134,8 +132,7 @@ class ArrayRunner {
       }
     }
     for (std::size_t i = 0; i < program_.statements.size(); ++i) {
-      const ArraySlot target =
-          std::visit([](const auto& does) { return does.target; }, program_.statements[i].does);
+      const ArraySlot target = program_.statements[i].target();
       if (!local_[i]) state_[target].resize(elements(target.scope, shapes_));
     }
   }
@@ -160,9 +157,9 @@ class ArrayRunner {
 
   Plan plan_of(const Run& run) const {
     Plan plan{assignment(run.first).target.scope, {}, {}};
-    std::map<std::pair<Scope, std::uint16_t>, std::size_t> places;
+    std::map<ArraySlot, std::size_t> places;
     const auto view = [&](ArraySlot slot, typename View::Kind kind) {
-      const auto [found, is_new] = places.try_emplace({slot.scope, slot.index}, plan.views.size());
+      const auto [found, is_new] = places.try_emplace(slot, plan.views.size());
       if (is_new) plan.views.push_back({slot, kind, nullptr});
       return found->second;
     };

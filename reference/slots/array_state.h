@@ -19,11 +19,9 @@ struct ArrayState {
   // [scope][slot][element], as in ArrayProgram::slots.
   std::array<std::vector<std::vector<T>>, kScopes> values;
 
-  std::vector<T>& operator[](ArraySlot slot) {
-    return values[static_cast<std::size_t>(slot.scope)].at(slot.index);
-  }
+  std::vector<T>& operator[](ArraySlot slot) { return values[index_of(slot.scope)].at(slot.index); }
   const std::vector<T>& operator[](ArraySlot slot) const {
-    return values[static_cast<std::size_t>(slot.scope)].at(slot.index);
+    return values[index_of(slot.scope)].at(slot.index);
   }
 };
 

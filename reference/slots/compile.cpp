@@ -183,7 +183,7 @@ const char* each(Scope scope) {
   constexpr std::array<const char*, kScopes> names{"one value in all", "one value a parameter",
                                                    "one value a row", "one value a column",
                                                    "one value a coordinate"};
-  return names[static_cast<std::size_t>(scope)];
+  return names[index_of(scope)];
 }
 
 class ArrayCompiler {
@@ -265,8 +265,6 @@ class ArrayCompiler {
     Role role;
     std::size_t available = 0;  // as a Value's
   };
-
-  static std::size_t index_of(Scope scope) { return static_cast<std::size_t>(scope); }
 
   ArraySlot new_slot(Scope scope, ArrayProgram::SlotInfo info) {
     std::vector<ArrayProgram::SlotInfo>& slots = program_.slots[index_of(scope)];

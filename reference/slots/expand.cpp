@@ -56,7 +56,7 @@ class Expander {
   }
 
   void set_constants() {
-    const auto& shared = program_.slots[static_cast<std::size_t>(Scope::shared)];
+    const auto& shared = program_.slots[index_of(Scope::shared)];
     for (std::size_t i = 0; i < shared.size(); ++i) {
       if (shared[i].role != ArrayProgram::Role::constant) continue;
       const Slot slot = layout_({Scope::shared, static_cast<std::uint16_t>(i)}, 0);
@@ -159,12 +159,10 @@ class Expander {
     return result;
   }
   void describe(ClassifiedProgram& result, Scope scope, const PlacedParameter& parameter) const {
-    const auto& slots = program_.slots[static_cast<std::size_t>(scope)];
+    const auto& slots = program_.slots[index_of(scope)];
     for (std::size_t i = 0; i < parameter.elements(scope); ++i) {
       const std::size_t element = parameter.holder(scope, scope, i);
-      std::string place;
-      if (scope != Scope::shared) place = "[" + std::to_string(parameter.index) + "]";
-      if (scope > Scope::parameter) place += "[" + std::to_string(i) + "]";
+      const std::string place = parameter.place_of(scope, i);
       for (std::size_t index = 0; index < slots.size(); ++index) {
         const Slot slot = layout_({scope, static_cast<std::uint16_t>(index)}, element);
         if (!slots[index].name.empty()) result.names[slot] = slots[index].name + place;
@@ -233,7 +231,7 @@ Result<std::vector<ParameterShape>> parse_shapes(std::string_view text) {
     }
     shapes.push_back(shape);
     for (const Scope scope : {Scope::row, Scope::column, Scope::coordinate}) {
-      std::size_t& sum = total[static_cast<std::size_t>(scope)];
+      std::size_t& sum = total[index_of(scope)];
       sum += elements(scope, {&shapes.back(), 1});
       if (sum > kMostSlots) {
         return wrong("are absurd: more than " + std::to_string(kMostSlots) +

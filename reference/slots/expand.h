@@ -22,7 +22,7 @@ class SlotLayout {
 
   std::size_t slots() const { return slots_; }  // expand() takes it up to kMostSlots
   Slot operator()(ArraySlot slot, std::size_t element) const {
-    const auto scope = static_cast<std::size_t>(slot.scope);
+    const auto scope = index_of(slot.scope);
     return static_cast<Slot>(first_[scope] + element * each_[scope] + slot.index);
   }
 

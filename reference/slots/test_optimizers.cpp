@@ -65,9 +65,7 @@ ArrayProgram read_program(const std::string& name) {
 std::set<std::string> kept_and_assigned(const ArrayProgram& program) {
   std::set<std::string> names;
   for (const ArrayProgram::Statement& statement : program.statements) {
-    const ArraySlot target =
-        std::visit([](const auto& does) { return does.target; }, statement.does);
-    const ArrayProgram::SlotInfo& info = program.info(target);
+    const ArrayProgram::SlotInfo& info = program.info(statement.target());
     if (info.role == ArrayProgram::Role::parameter ||
         (info.role == ArrayProgram::Role::state && info.initial)) {
       names.insert(info.name);
