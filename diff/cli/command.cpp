@@ -78,8 +78,7 @@ Result<std::monostate> check_memory(const NetArguments& arguments, std::size_t r
   const double classes = static_cast<double>(arguments.classes) * 1280;
   const double needed =
       images * pixels * 60e6 + copies * (45e6 + 8 * classes) + 24 * classes + 200e6;
-  const double present =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const double present = machine_memory();
   if (needed <= present) return std::monostate{};
   return Error{fmt::format(
       "{} of {} at {}x{} with {} take about {:.3g} GB, the machine has {:.3g} GB: ask for less",
@@ -88,6 +87,10 @@ Result<std::monostate> check_memory(const NetArguments& arguments, std::size_t r
 }
 
 }  // namespace
+
+double machine_memory() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+}
 
 void add_net_options(CLI::App& command, NetArguments& arguments) {
   constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();

@@ -51,6 +51,9 @@ struct NetInputs {
 // It is an error, too, when they take more memory than the machine has.
 Result<NetInputs> prepare(const NetArguments& arguments, std::size_t replicas, std::size_t batch);
 
+// The machine's memory, in bytes.
+double machine_memory();
+
 // At most as many as the machine has.
 unsigned threads_of(const NetArguments& arguments);
 

@@ -83,12 +83,12 @@ int publish(const SignoffArguments& arguments, const Report& report) {
 }
 
 // The report's folder and a device, before any work is done; the exit code where one is missing.
-int make_ready(const SignoffArguments& arguments) {
+int make_ready(const SignoffArguments& arguments, std::unique_ptr<Device>& device) {
   if (!arguments.report.empty()) {
     if (auto ready = ready_folder(arguments.report); !ready) return fail(ready.error(), bad_input);
   }
   try {
-    make_device(arguments, static_cast<int>(arguments.replicas));
+    device = make_device(arguments, static_cast<int>(arguments.replicas));
   } catch (const DeviceError& error) {
     return fail("--backend " + arguments.backend + ": " + error.what(), backend_missing);
   }
@@ -108,9 +108,8 @@ int signoff_network(const SignoffArguments& arguments) {
         no_verdict);
   }
 
-  if (const int code = make_ready(arguments); code != agrees) return code;
-
-  const auto device = make_device(arguments, static_cast<int>(arguments.replicas));
+  std::unique_ptr<Device> device;
+  if (const int code = make_ready(arguments, device); code != agrees) return code;
   const unsigned threads = threads_of(arguments.net);
   const Tensor<float> global = unshard(inputs->images);
   SignoffTask task{inputs->synchronised, inputs->weights, {}, arguments.net.seed, threads};
@@ -146,7 +145,10 @@ int signoff_network(const SignoffArguments& arguments) {
 int signoff_program(const SignoffArguments& arguments) {
   const Result<ProgramInputs> inputs = prepare_program(arguments.program, arguments.replicas);
   if (!inputs) return fail(inputs.error(), bad_input);
-  if (const int code = make_ready(arguments); code != agrees) return code;
+  // Shows that there is one; the judge makes its own, of several numbers of ranks.
+  std::unique_ptr<Device> device;
+  if (const int code = make_ready(arguments, device); code != agrees) return code;
+  device.reset();
   const DeviceFactory make = [&](int ranks) { return make_device(arguments, ranks); };
   return publish(arguments, judge_program(arguments.program, *inputs, make, arguments.replicas,
                                           arguments.net.seed));

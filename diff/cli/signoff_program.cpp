@@ -1,7 +1,6 @@
 #include "diff/cli/signoff_program.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 
@@ -80,8 +79,7 @@ Result<ProgramInputs> prepare_program(const ProgramArguments& arguments, std::si
   const double needed =
       4.0 * static_cast<double>(coordinates) * (5.0 * static_cast<double>(replicas) + 5 * slots) +
       1e8;
-  const double present =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const double present = machine_memory();
   if (needed > present) {
     return Error{fmt::format(
         "--sizes {}: {} coordinates on {} ranks take about {:.3g} GB, the machine has {:.3g} GB: "
