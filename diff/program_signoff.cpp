@@ -247,8 +247,7 @@ ArrayState<float> draw_start(const ArrayProgram& program, const ProgramTask& tas
 // itself is kept, to be judged apart.
 class GivenSums : public ForwardingDevice {
  public:
-  explicit GivenSums(std::unique_ptr<Device> device)
-      : ForwardingDevice(*device), device_(std::move(device)) {}
+  using ForwardingDevice::ForwardingDevice;
 
   void give(const std::vector<OwnedOptimizer::Collective>& collectives) {
     given_.clear();
@@ -271,7 +270,6 @@ class GivenSums : public ForwardingDevice {
   }
 
  private:
-  std::unique_ptr<Device> device_;
   std::vector<std::vector<float>> given_;
   std::vector<std::vector<std::vector<float>>> computed_;
 };
@@ -311,6 +309,8 @@ class ProgramJudge {
     for (step_ = 1; step_ <= task_.steps; ++step_) {
       const auto gradients = draw_gradients(task_, variation_.gradients, coordinates_, step_);
       owned.step(gradients);
+      coarser_.clear();
+      for (int rank = 0; rank < owned.ranks(); ++rank) coarser_.push_back(owned.coarser(rank));
       const std::vector<float> reduced =
           gradient() ? owned.reduced_gradient() : std::vector<float>(coordinates_);
       if (gradient()) {
@@ -333,7 +333,7 @@ class ProgramJudge {
         compare_runs("owned against resumed on more ranks", owned, *resumed, ownership);
         judge_given("collectives of the program on more ranks", owned, *more, ownership);
       }
-      compare_gathered(owned, ownership);
+      compare_with_masters(owned, ownership);
       for (std::string& place : owned.overwritten()) {
         result_.overwritten.push_back(variation_.name + ", step " + std::to_string(step_) + ": " +
                                       place);
@@ -506,46 +506,32 @@ class ProgramJudge {
   void compare_runs(const std::string& claim, const OwnedOptimizer& owned,
                     const OwnedOptimizer& other, const Ownership& ownership) {
     const ArrayState<float> other_coarser = other.coarser(0);
-    std::vector<ArrayState<float>> coarser;
-    coarser.reserve(static_cast<std::size_t>(owned.ranks()));
-    for (int rank = 0; rank < owned.ranks(); ++rank) coarser.push_back(owned.coarser(rank));
     for (const ArraySlot slot : kept_) {
+      const std::vector<float> expected =
+          slot.scope == Scope::coordinate ? other.owned(slot) : other_coarser[slot];
       Comparison seen;
-      if (slot.scope == Scope::coordinate) {
-        const std::vector<float> got = owned.owned(slot), expected = other.owned(slot);
-        for (std::size_t i = 0; i < coordinates_; ++i) {
-          see_equal(seen, ownership.owner_of[i], i, got[i], expected[i]);
-        }
-      } else {
-        for (std::size_t rank = 0; rank < coarser.size(); ++rank) {
-          for (std::size_t i = 0; i < other_coarser[slot].size(); ++i) {
-            see_equal(seen, rank, i, coarser[rank][slot][i], other_coarser[slot][i]);
-          }
-        }
-      }
+      each_held(owned, slot, ownership, [&](std::size_t rank, std::size_t i, float got) {
+        see_equal(seen, rank, i, got, expected[i]);
+      });
       note(seen, claim, slot, ownership);
     }
-    if (const auto parameter = program_.find(Role::parameter)) {
-      Comparison seen;
-      const std::vector<float> expected = other.parameters(0);
-      for (int rank = 0; rank < owned.ranks(); ++rank) {
-        const std::vector<float> got = owned.parameters(rank);
-        for (std::size_t i = 0; i < coordinates_; ++i) {
-          see_equal(seen, static_cast<std::size_t>(rank), i, got[i], expected[i]);
-        }
-      }
-      note(seen, claim + ", gathered parameters", *parameter, ownership);
+    if (program_.find(Role::parameter)) {
+      compare_gathered(claim + ", gathered parameters", owned, other.parameters(0), ownership);
     }
   }
 
   // What every rank has gathered against what the owners hold, rounded to the parameters' format.
-  void compare_gathered(const OwnedOptimizer& owned, const Ownership& ownership) {
+  void compare_with_masters(const OwnedOptimizer& owned, const Ownership& ownership) {
     const auto parameter = program_.find(Role::parameter);
     if (!parameter) return;
     std::vector<float> expected = owned.owned(*parameter);
     if (variation_.options.parameters == Options::Parameters::bfloat16) {
       std::transform(expected.begin(), expected.end(), expected.begin(), round_to_bfloat16);
     }
+    compare_gathered("gathered parameters are the owners'", owned, expected, ownership);
+  }
+  void compare_gathered(const std::string& claim, const OwnedOptimizer& owned,
+                        const std::vector<float>& expected, const Ownership& ownership) {
     Comparison seen;
     for (int rank = 0; rank < owned.ranks(); ++rank) {
       const std::vector<float> got = owned.parameters(rank);
@@ -553,7 +539,7 @@ class ProgramJudge {
         see_equal(seen, static_cast<std::size_t>(rank), i, got[i], expected[i]);
       }
     }
-    note(seen, "gathered parameters are the owners'", *parameter, ownership);
+    note(seen, claim, *program_.find(Role::parameter), ownership);
   }
 
   // Where the exact sums, or means, of a collective's terms lie, and what the device may err: any
@@ -588,7 +574,7 @@ class ProgramJudge {
         if (reduction.mean) expected = expected / Certified(n);
         const double additions = (n + 2) * 0x1p-53 * sum.magnitude / (reduction.mean ? n : 1);
         const double largest = std::abs(expected.value) + expected.radius + additions;
-        allowance.any = additions + half_ulp(largest);
+        allowance.any = additions + float32_ulp(largest) / 2;
         if (!sums_contract_.subnormals_kept) allowance.any += 0x1p-126;
       } else {
         allowance = sum_bound(n, sums_contract_, InputKind::lattice, Dither::permuted)
@@ -603,10 +589,6 @@ class ProgramJudge {
       bounds.allowance.push_back(allowance);
     }
     return bounds;
-  }
-  // Half a unit in the last place of the float32 numbers at x.
-  static double half_ulp(double x) {
-    return std::ldexp(1.0, std::max(x > 0 ? std::ilogb(x) : -126, -126) - 24);
   }
 
   void judge_sums(const std::string& claim, const Sums& sums,
@@ -713,7 +695,7 @@ class ProgramJudge {
     }
   }
 
-  // see(rank, element, value) of all that the device holds of a slot.
+  // see(rank, element, value) of all that the device holds of a slot after this step.
   template <class See>
   void each_held(const OwnedOptimizer& owned, ArraySlot slot, const Ownership& ownership,
                  See see) const {
@@ -722,11 +704,9 @@ class ProgramJudge {
       for (std::size_t i = 0; i < coordinates_; ++i) see(ownership.owner_of[i], i, got[i]);
       return;
     }
-    for (int rank = 0; rank < owned.ranks(); ++rank) {
-      const ArrayState<float> coarser = owned.coarser(rank);
-      for (std::size_t i = 0; i < coarser[slot].size(); ++i) {
-        see(static_cast<std::size_t>(rank), i, coarser[slot][i]);
-      }
+    for (std::size_t rank = 0; rank < coarser_.size(); ++rank) {
+      const std::vector<float>& got = coarser_[rank][slot];
+      for (std::size_t i = 0; i < got.size(); ++i) see(rank, i, got[i]);
     }
   }
 
@@ -738,7 +718,8 @@ class ProgramJudge {
   std::size_t coordinates_, step_ = 0;
   Contract program_contract_, sums_contract_;
   bool exact_ = true;
-  std::vector<Sums> sums_;  // of this step's collectives
+  std::vector<Sums> sums_;                  // of this step's collectives
+  std::vector<ArrayState<float>> coarser_;  // by rank: what it holds after this step
   bool saw_finite_ = false;
   std::set<std::string> judged_;  // claims that compared a finite number
   std::map<ArraySlot, Writers> writers_;

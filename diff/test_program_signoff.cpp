@@ -34,12 +34,7 @@ std::unique_ptr<Device> host(int ranks) { return make_host_device(ranks, 5, 1); 
 // A device that owns the one it forwards to.
 class Owning : public ForwardingDevice {
  public:
-  explicit Owning(int ranks) : Owning(host(ranks)) {}
-
- private:
-  explicit Owning(std::unique_ptr<Device> device)
-      : ForwardingDevice(*device), device_(std::move(device)) {}
-  std::unique_ptr<Device> device_;
+  explicit Owning(int ranks) : ForwardingDevice(host(ranks)) {}
 };
 
 template <class Broken>

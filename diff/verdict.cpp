@@ -32,11 +32,14 @@ std::string to_string(Outcome outcome) {
   return "";
 }
 
+double float32_ulp(double x) {
+  return std::ldexp(1.0, (x == 0 ? -126 : std::max(std::ilogb(x), -126)) - 23);
+}
+
 double Difference::ulps() const {
   const double nearest = std::abs(static_cast<double>(static_cast<float>(expected)));
   if (!std::isfinite(nearest)) return error() == 0 ? 0 : std::numeric_limits<double>::infinity();
-  const int exponent = nearest == 0 ? -126 : std::max(std::ilogb(nearest), -126);
-  return error() / std::ldexp(1.0, exponent - 23);
+  return error() / float32_ulp(nearest);
 }
 
 void Comparison::see_unusual(std::size_t replica, std::size_t index, float got, double expected,

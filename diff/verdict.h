@@ -30,6 +30,9 @@ struct Allowance {
   double likely = 0;  // at most `any`; beyond it the device is suspect
 };
 
+// A unit in the last place of the float32 numbers at |x|, finite.
+double float32_ulp(double x);
+
 // One output against its bound.
 struct Difference {
   std::size_t replica = 0, index = 0;  // index into the compared values of that replica, row-major

@@ -2,6 +2,9 @@
 // device that differs from `base` in that method alone.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "device/engine/device.h"
 
 namespace shardproof {
@@ -10,6 +13,8 @@ class ForwardingDevice : public Device {
  public:
   // `base` must outlive this object.
   explicit ForwardingDevice(Device& base) : base_(base) {}
+  explicit ForwardingDevice(std::unique_ptr<Device> base)
+      : owned_(std::move(base)), base_(*owned_) {}
 
   std::string name() const override { return base_.name(); }
   int replicas() const override { return base_.replicas(); }
@@ -54,6 +59,7 @@ class ForwardingDevice : public Device {
   Device& base() { return base_; }
 
  private:
+  std::unique_ptr<Device> owned_;  // null where somebody else owns the base
   Device& base_;
 };
 
