@@ -8,7 +8,7 @@
 namespace shardproof {
 
 std::unique_ptr<Device> make_cuda_device(int replicas) {
-  return std::make_unique<cuda::BuiltinDevice>(replicas);
+  return std::make_unique<cuda::BuiltinDevice>(ChannelThreads::by_count, replicas);
 }
 
 }  // namespace shardproof

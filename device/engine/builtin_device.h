@@ -9,11 +9,26 @@
 
 namespace shardproof {
 
+// Threads that share a channel's sum in channel statistics and average pools, and so the kind of
+// block that adds it. `by_count`: as many as the sum's length asks for, what a GPU takes. `one`: a
+// thread a channel, no thread waits for another. `one_warp`: 32, joined by shuffles alone.
+// `several_warps`: 64, joined across a barrier and then by shuffles.
+enum class ChannelThreads { by_count, one, one_warp, several_warps };
+
+// How the host device runs launches. One schedule always gives the same bits.
+struct Schedule {
+  std::uint64_t seed = 0;  // order of blocks, of a block's threads and of collectives; 0: in order
+  ChannelThreads threads = ChannelThreads::by_count;
+};
+
 // Runs the kernels on the CPU: blocks on `workers` threads, the threads of a block in an order
-// drawn from `seed` (0: in order), products by Eigen, collectives in this process in an order drawn
+// drawn from the schedule's seed, products by Eigen, collectives in this process in an order drawn
 // from the seed. Results do not depend on `workers`. Throws DeviceError unless `replicas` and
 // `workers` are at least 1. An out-of-bounds access by a kernel ends the process with a line that
 // names kernel, block and thread.
+std::unique_ptr<Device> make_host_device(int replicas, const Schedule& schedule, int workers);
+
+// Of ChannelThreads::by_count.
 std::unique_ptr<Device> make_host_device(int replicas, std::uint64_t seed, int workers);
 
 #ifdef SHARDPROOF_HAS_CUDA

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/engine/builtin_device.h"
 #include "device/engine/device.h"
 #include "device/engine/fused_step.h"
 #include "device/kernels/channel_statistics.cuh"
@@ -24,16 +25,18 @@
 
 namespace shardproof::SHARDPROOF_BACKEND {
 
-// Calls with(std::integral_constant) of sum_lanes(count).
+// Calls with(std::integral_constant) of a number of lanes.
 template <class With>
-void for_sum_lanes(std::size_t count, With with) {
-  switch (sum_lanes(count)) {
+void for_lanes(int lanes, With with) {
+  switch (lanes) {
     case 1:
       return with(std::integral_constant<int, 1>{});
     case 8:
       return with(std::integral_constant<int, 8>{});
     case 32:
       return with(std::integral_constant<int, 32>{});
+    case 64:
+      return with(std::integral_constant<int, 64>{});
     case 128:
       return with(std::integral_constant<int, 128>{});
     default:
@@ -44,8 +47,9 @@ void for_sum_lanes(std::size_t count, With with) {
 class BuiltinDevice : public Device {
  public:
   template <class... Arguments>
-  explicit BuiltinDevice(Arguments... arguments)
-      : backend_(arguments...),
+  explicit BuiltinDevice(ChannelThreads threads, Arguments... arguments)
+      : threads_(threads),
+        backend_(arguments...),
         scratch_(static_cast<std::size_t>(backend_.replicas())),
         lists_(scratch_.size()) {}
 
@@ -72,10 +76,10 @@ class BuiltinDevice : public Device {
     switch (operation) {
       case Operation::channel_mean:
       case Operation::channel_variance:
-        contract.lanes = static_cast<std::size_t>(sum_lanes(batch * plane));
+        contract.lanes = static_cast<std::size_t>(lanes_of(batch * plane));
         break;
       case Operation::global_average_pool:
-        contract.lanes = static_cast<std::size_t>(sum_lanes(plane));
+        contract.lanes = static_cast<std::size_t>(lanes_of(plane));
         break;
       case Operation::partial_sums:
       case Operation::all_reduce_sums:
@@ -148,7 +152,7 @@ class BuiltinDevice : public Device {
 
   void channel_variance(const ChannelVarianceCall& call) override {
     if (call.channels == 0) return;
-    for_sum_lanes(call.batch * call.plane, [&](auto lanes_constant) {
+    for_lanes(lanes_of(call.batch * call.plane), [&](auto lanes_constant) {
       constexpr int lanes = decltype(lanes_constant)::value;
       launch(kernel<SHARDPROOF_BACKEND::channel_variance<lanes>>,
              blocks(call.channels * lanes, statistics_block(lanes)), statistics_block(lanes),
@@ -339,6 +343,21 @@ class BuiltinDevice : public Device {
     }
   };
 
+  // Lanes of a channel of `count` numbers: what runs and what the contract says.
+  int lanes_of(std::size_t count) const {
+    switch (threads_) {
+      case ChannelThreads::one:
+        return 1;
+      case ChannelThreads::one_warp:
+        return 32;
+      case ChannelThreads::several_warps:
+        return 64;
+      case ChannelThreads::by_count:
+        break;
+    }
+    return sum_lanes(count);
+  }
+
   static dim3 blocks(std::size_t threads, std::size_t block) {
     return dim3(static_cast<unsigned>((threads + block - 1) / block));
   }
@@ -389,7 +408,7 @@ class BuiltinDevice : public Device {
   void launch_mean(int replica, const float* x, std::size_t batch, std::size_t channels,
                    std::size_t plane, float* mean) {
     if (channels == 0) return;
-    for_sum_lanes(batch * plane, [&](auto lanes_constant) {
+    for_lanes(lanes_of(batch * plane), [&](auto lanes_constant) {
       constexpr int lanes = decltype(lanes_constant)::value;
       launch(kernel<SHARDPROOF_BACKEND::channel_mean<lanes>>,
              blocks(channels * lanes, statistics_block(lanes)), statistics_block(lanes),
@@ -547,6 +566,7 @@ class BuiltinDevice : public Device {
 
   static constexpr std::size_t most_lists = 64;  // a replica keeps
 
+  ChannelThreads threads_;
   Backend backend_;
   std::vector<Scratch> scratch_;
   std::vector<std::vector<AssignmentList>> lists_;

@@ -5,8 +5,12 @@
 
 namespace shardproof {
 
+std::unique_ptr<Device> make_host_device(int replicas, const Schedule& schedule, int workers) {
+  return std::make_unique<host::BuiltinDevice>(schedule.threads, replicas, schedule.seed, workers);
+}
+
 std::unique_ptr<Device> make_host_device(int replicas, std::uint64_t seed, int workers) {
-  return std::make_unique<host::BuiltinDevice>(replicas, seed, workers);
+  return make_host_device(replicas, Schedule{seed, ChannelThreads::by_count}, workers);
 }
 
 }  // namespace shardproof

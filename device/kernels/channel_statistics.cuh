@@ -2,7 +2,8 @@
 //
 // Order of every sum here: the m = batch·plane numbers of a channel, image after image, are dealt
 // to w running sums in turn (number j to sum j mod w), and the w sums are then added by halves (sum
-// i and sum i + w/2, and so on): a binary tree. w = sum_lanes(m); a contract states it as `lanes`.
+// i and sum i + w/2, and so on): a binary tree. w, a power of two up to 256, is sum_lanes(m) unless
+// the caller asks for another; a contract states it as `lanes`.
 #pragma once
 
 #include <cstddef>
