@@ -8,16 +8,11 @@
 #include "device/engine/engine.h"
 #include "diff/draws.h"
 #include "diff/judge.h"
+#include "diff/settle.h"
 #include "diff/unit.h"
 
 namespace shardproof {
 namespace {
-
-constexpr int kFreshDraws = 3;  // a suspicion stands when all of them exceed too
-
-bool same_thing(const Comparison& a, const Comparison& b) {
-  return a.node == b.node && a.part == b.part;
-}
 
 class Signoff {
  public:
@@ -85,69 +80,26 @@ class Signoff {
   std::vector<Comparison> dithered(const Unit& unit) {
     std::vector<const Family<float>*> operands;
     for (const NodeId operand : unit.operands) operands.push_back(&judge_.held(operand));
-    const Operation operation =
-        unit.kind == Unit::Kind::pool ? Operation::global_average_pool : Operation::channel_mean;
-    const std::size_t lanes = device_
-                                  .contract(operation, task_.images[0].shape.n,
-                                            task_.graph.node(unit.operands[0]).shape.plane())
-                                  .lanes;
-    const Probe probe = dithered_probe(task_.graph, unit, task_.weights, operands, lanes,
-                                       task_.seed + 1 + next_draw_++, task_.threads);
-    return judge_run(device_, probe.graph, probe.weights, probe.inputs, InputKind::dithered,
-                     task_.threads);
+    return judge_dithered(device_, task_.graph, unit, task_.weights, operands,
+                          task_.seed + 1 + next_draw_++, task_.threads);
   }
 
-  // Settles what is suspect, or not judged, by fresh dithered draws of the unit, and records all.
+  // Settles what is suspect, or not judged, and records all.
   void settle(const Unit& unit, std::vector<Comparison> comparisons) {
-    std::vector<Comparison*> open;
-    for (Comparison& comparison : comparisons) {
-      const Outcome outcome = comparison.outcome();
-      if (outcome == Outcome::suspect) ++result_.suspicions;
-      if (outcome == Outcome::not_judged) ++result_.unjudged_at_first;
-      if (outcome == Outcome::suspect || outcome == Outcome::not_judged) {
-        open.push_back(&comparison);
-      }
-    }
-    std::vector<Comparison*> unjudged;
-    for (int draw = 0; draw < kFreshDraws && !open.empty(); ++draw) {
-      ++result_.fresh_draws;
-      std::vector<Comparison> fresh = dithered(unit);
-      std::vector<Comparison*> still_open;
-      for (Comparison* suspicion : open) {
-        const auto found = std::find_if(fresh.begin(), fresh.end(), [&](const Comparison& other) {
-          return same_thing(other, *suspicion);
-        });
-        const Outcome outcome = found == fresh.end() ? Outcome::not_judged : found->outcome();
-        if (outcome == Outcome::agrees) {
-          if (suspicion->outcome() == Outcome::suspect) ++result_.suspicions_dropped;
-          suspicion->suspects = 0;
-          suspicion->not_judged = 0;
-        } else if (outcome == Outcome::not_judged) {
-          unjudged.push_back(suspicion);
-        } else {
-          still_open.push_back(suspicion);
-          if (found->worst.ratio > suspicion->worst.ratio) suspicion->worst = found->worst;
-        }
-      }
-      open = std::move(still_open);
-      // What is wrong in a draw is wrong, whatever the draw was made for.
-      std::erase_if(fresh, [](const Comparison& c) { return c.outcome() != Outcome::wrong; });
-      record(std::move(fresh));
-    }
-    for (Comparison* suspicion : open) {
-      suspicion->wrong += std::exchange(suspicion->suspects, 0);
-      if (suspicion->wrong == 0) ++suspicion->wrong;
-    }
-    for (const Comparison* comparison : unjudged) {
-      std::string name = comparison->node +
-                         (comparison->part.empty() ? "" : ": " + comparison->part) + " (" +
-                         why_unjudged(unit) + ")";
+    Settled settled = shardproof::settle(std::move(comparisons), [&] { return dithered(unit); });
+    result_.suspicions += settled.suspicions;
+    result_.suspicions_dropped += settled.suspicions_dropped;
+    result_.unjudged_at_first += settled.unjudged_at_first;
+    result_.fresh_draws += settled.fresh_draws;
+    for (const Comparison& comparison : settled.unjudged) {
+      std::string name = comparison.node + (comparison.part.empty() ? "" : ": " + comparison.part) +
+                         " (" + why_unjudged(unit) + ")";
       if (std::find(result_.unjudged.begin(), result_.unjudged.end(), name) ==
           result_.unjudged.end()) {
         result_.unjudged.push_back(std::move(name));
       }
     }
-    record(std::move(comparisons));
+    record(std::move(settled.comparisons));
   }
 
   std::string why_unjudged(const Unit& unit) const {

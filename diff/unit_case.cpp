@@ -1,0 +1,305 @@
+#include "diff/unit_case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
+#include <type_traits>
+
+#include "device/engine/engine.h"
+#include "diff/judge.h"
+#include "diff/settle.h"
+#include "diff/unit.h"
+
+namespace shardproof {
+namespace {
+
+// Answers for its contracts alone.
+class RecordedDevice : public Device {
+ public:
+  RecordedDevice(std::size_t replicas, const Contracts& contracts)
+      : replicas_(static_cast<int>(replicas)), contracts_(contracts) {}
+
+  std::string name() const override { return "recorded"; }
+  int replicas() const override { return replicas_; }
+  Contract contract(Operation operation, std::size_t, std::size_t) const override {
+    for (const auto& [of, contract] : contracts_) {
+      if (of == operation) return contract;
+    }
+    throw std::invalid_argument("recorded values: a contract is missing");
+  }
+
+  float* allocate(int, std::size_t) override { computes_nothing(); }
+  void release(int, float*) override { computes_nothing(); }
+  void upload(int, float*, const float*, std::size_t) override { computes_nothing(); }
+  void download(int, const float*, float*, std::size_t) override { computes_nothing(); }
+  void synchronize() override { computes_nothing(); }
+  void convolution(const ConvolutionCall&) override { computes_nothing(); }
+  void depthwise(const DepthwiseCall&) override { computes_nothing(); }
+  void channel_mean(const ChannelMeanCall&) override { computes_nothing(); }
+  void channel_variance(const ChannelVarianceCall&) override { computes_nothing(); }
+  void normalise(const NormaliseCall&) override { computes_nothing(); }
+  void relu(const PointwiseCall&) override { computes_nothing(); }
+  void add(const AddCall&) override { computes_nothing(); }
+  void global_average_pool(const PoolCall&) override { computes_nothing(); }
+  void dense(const DenseCall&) override { computes_nothing(); }
+  void all_reduce_mean(const AllReduceMeanCall&) override { computes_nothing(); }
+
+ private:
+  [[noreturn]] static void computes_nothing() {
+    throw std::logic_error("recorded values: a launch was asked for");
+  }
+
+  int replicas_;
+  const Contracts& contracts_;
+};
+
+std::optional<Unit> unit_of(const Graph& graph) {
+  const Node& end = graph.node(graph.output());
+  const bool fused = std::holds_alternative<Relu>(end.operation) &&
+                     std::holds_alternative<BnSync>(graph.node(end.operands[0]).operation);
+  return unit_ending_at(graph, graph.output(), fused);
+}
+
+// NaN and infinities say nothing of roundings: fresh draws have zeros in their place.
+Family<float> finite(Family<float> family) {
+  for (Tensor<float>& tensor : family) {
+    for (float& value : tensor.values) {
+      if (!std::isfinite(value)) value = 0;
+    }
+  }
+  return family;
+}
+
+void settle_suspicions(Device& device, const UnitCase& c, UnitVerdict& verdict) {
+  const auto unit = unit_of(c.graph);
+  std::vector<Comparison> suspect;
+  for (const Comparison& comparison : verdict.comparisons) {
+    if (comparison.outcome() == Outcome::suspect) suspect.push_back(comparison);
+  }
+  if (suspect.empty() || !unit) return;
+  std::vector<Family<float>> operands;
+  for (const Family<float>& family : c.inputs) operands.push_back(finite(family));
+  std::vector<const Family<float>*> pointers;
+  for (const Family<float>& family : operands) pointers.push_back(&family);
+  std::uint64_t draw = 0;
+  Settled settled = settle(std::move(suspect), [&] {
+    return judge_dithered(device, c.graph, *unit, c.weights, pointers, c.seed + draw++, 1);
+  });
+  // The last of them are the suspicions, in their order.
+  auto next = settled.comparisons.end() - static_cast<std::ptrdiff_t>(settled.suspicions);
+  const auto drawn = next;
+  for (Comparison& comparison : verdict.comparisons) {
+    if (comparison.outcome() != Outcome::suspect) continue;
+    const Difference own = comparison.worst;
+    comparison = *next++;
+    comparison.worst = own;
+  }
+  std::move(settled.comparisons.begin(), drawn, std::back_inserter(verdict.comparisons));
+}
+
+void compare_runs(const UnitCase& c, const Family<float>& recorded, const Family<float>& again,
+                  UnitVerdict& verdict) {
+  Comparison comparison;
+  comparison.node = c.graph.node(c.graph.output()).name;
+  comparison.part = "unrecorded run repeats the bits";
+  comparison.kind = c.kind;
+  comparison.shape = recorded.at(0).shape;
+  for (std::size_t r = 0; r < recorded.size(); ++r) {
+    for (std::size_t i = 0; i < recorded[r].values.size(); ++i) {
+      comparison.see_equal(r, i, again[r].values[i], recorded[r].values[i]);
+    }
+  }
+  if (comparison.wrong > 0) verdict.comparisons.push_back(std::move(comparison));
+}
+
+// The operation that a launch of the node asks of the device, and the node whose plane its contract
+// may depend on, as the judge has it.
+std::optional<std::pair<Operation, NodeId>> launch_of(const Graph& graph, NodeId id) {
+  using Launch = std::optional<std::pair<Operation, NodeId>>;
+  const Node& node = graph.node(id);
+  return std::visit(
+      [&](const auto& op) -> Launch {
+        using T = std::decay_t<decltype(op)>;
+        if constexpr (std::is_same_v<T, Convolution>) return {{Operation::convolution, id}};
+        if constexpr (std::is_same_v<T, Depthwise>) return {{Operation::depthwise, id}};
+        if constexpr (std::is_same_v<T, Dense>) return {{Operation::dense, id}};
+        if constexpr (std::is_same_v<T, Add>) return {{Operation::add, id}};
+        if constexpr (std::is_same_v<T, Relu>) return {{Operation::relu, id}};
+        if constexpr (std::is_same_v<T, AllReduceMean>) {
+          return {{Operation::all_reduce_mean, id}};
+        }
+        if constexpr (std::is_same_v<T, GlobalAveragePool>) {
+          return {{Operation::global_average_pool, node.operands[0]}};
+        }
+        if constexpr (std::is_same_v<T, BnMean>) {
+          return {{Operation::channel_mean, node.operands[0]}};
+        }
+        if constexpr (std::is_same_v<T, BnVarAt>) {
+          return {{Operation::channel_variance, node.operands[0]}};
+        }
+        if constexpr (std::is_same_v<T, BnSync>) {
+          return {{Operation::normalise, node.operands[0]}};
+        }
+        return std::nullopt;
+      },
+      node.operation);
+}
+
+}  // namespace
+
+Outcome UnitVerdict::outcome() const {
+  if (!failure.empty() || first_wrong() != nullptr) return Outcome::wrong;
+  for (const Comparison& comparison : comparisons) {
+    const bool with_reference = comparison.part != "equal on all replicas";
+    if (with_reference && comparison.outcome() == Outcome::agrees) return Outcome::agrees;
+  }
+  return Outcome::not_judged;
+}
+
+const Comparison* UnitVerdict::first_wrong() const {
+  const auto found = std::find_if(comparisons.begin(), comparisons.end(), [](const Comparison& c) {
+    return c.outcome() == Outcome::wrong;
+  });
+  return found == comparisons.end() ? nullptr : &*found;
+}
+
+std::string describe(const Comparison& comparison) {
+  const Shape& shape = comparison.shape;
+  const Difference& worst = comparison.worst;
+  const std::string place =
+      shape.n == 1 && shape.plane() == 1
+          ? fmt::format("channel {}", worst.index)
+          : fmt::format("[{}, {}, {}, {}]", worst.index / shape.example(),
+                        worst.index / shape.plane() % shape.c, worst.index / shape.w % shape.h,
+                        worst.index % shape.w);
+  return fmt::format(
+      "{}: replica {} {} got {:.9g}, exact {:.9g}, bound {:.3g}",
+      comparison.part.empty() ? comparison.node : comparison.node + ": " + comparison.part,
+      worst.replica, place, worst.got, worst.expected, worst.bound);
+}
+
+UnitVerdict judge_unit_case(const DeviceMaker& make, const UnitCase& c, Suspicions suspicions) {
+  const std::unique_ptr<Device> device = make(static_cast<int>(c.inputs.at(0).size()), c.schedule);
+  UnitVerdict verdict;
+  verdict.device = device->name();
+  try {
+    Judge judge(c.graph, c.weights, *device, c.kind, 1, c.inputs);
+    Engine engine(*device, c.graph, c.weights);
+    const Family<float> recorded = engine.forward(c.inputs, [&](NodeId node, Family<float> values) {
+      verdict.written.emplace_back(node, values);
+      std::vector<Comparison> made = judge.wrote(node, std::move(values));
+      std::move(made.begin(), made.end(), std::back_inserter(verdict.comparisons));
+    });
+    compare_runs(c, recorded, engine.forward(c.inputs, {}), verdict);
+    verdict.own = verdict.comparisons.size();
+    if (suspicions == Suspicions::settled) settle_suspicions(*device, c, verdict);
+  } catch (const OutOfDeviceMemory&) {
+    throw;
+  } catch (const DeviceError& error) {
+    verdict.failure = error.what();
+  }
+  return verdict;
+}
+
+Contracts contracts_of(const Device& device, const UnitCase& c) {
+  const std::size_t batch = c.inputs.at(0).at(0).shape.n;
+  Contracts contracts;
+  for (NodeId id = 0; id < c.graph.nodes().size(); ++id) {
+    const auto launch = launch_of(c.graph, id);
+    if (!launch) continue;
+    const Operation operation = launch->first;
+    const bool known = std::any_of(contracts.begin(), contracts.end(),
+                                   [&](const auto& other) { return other.first == operation; });
+    if (known) continue;
+    contracts.emplace_back(
+        operation, device.contract(operation, batch, c.graph.node(launch->second).shape.plane()));
+  }
+  return contracts;
+}
+
+UnitVerdict judge_recorded(const UnitCase& c, std::vector<std::pair<NodeId, Family<float>>> written,
+                           const Contracts& contracts) {
+  const RecordedDevice device(c.inputs.at(0).size(), contracts);
+  Judge judge(c.graph, c.weights, device, c.kind, 1, c.inputs);
+  UnitVerdict verdict;
+  verdict.written = std::move(written);
+  for (const auto& [node, values] : verdict.written) {
+    std::vector<Comparison> made = judge.wrote(node, values);
+    std::move(made.begin(), made.end(), std::back_inserter(verdict.comparisons));
+  }
+  verdict.own = verdict.comparisons.size();
+  return verdict;
+}
+
+UnitLayout layout_of(const Graph& graph) {
+  UnitLayout layout;
+  for (const NodeId input : graph.inputs()) {
+    layout.inputs.emplace_back(graph.node(input).name, graph.node(input).shape);
+  }
+  const Node& end = graph.node(graph.output());
+  layout.operation = end.operation;
+  if (std::holds_alternative<Relu>(end.operation) &&
+      std::holds_alternative<BnSync>(graph.node(end.operands[0]).operation)) {
+    layout.relu = true;
+    layout.operation = graph.node(end.operands[0]).operation;
+  }
+  if (std::holds_alternative<Convolution>(end.operation) ||
+      std::holds_alternative<Dense>(end.operation)) {
+    layout.outputs = end.shape.c;
+  }
+  const bool named_here = std::holds_alternative<Relu>(end.operation) ||
+                          std::holds_alternative<Add>(end.operation) ||
+                          std::holds_alternative<GlobalAveragePool>(end.operation);
+  if (named_here) layout.name = end.name;
+  const Graph again = graph_of(layout);
+  const auto same = [](const Node& a, const Node& b) {
+    return a.name == b.name && a.operation.index() == b.operation.index() &&
+           a.operands == b.operands && a.shape == b.shape;
+  };
+  if (!std::equal(graph.nodes().begin(), graph.nodes().end(), again.nodes().begin(),
+                  again.nodes().end(), same)) {
+    throw std::invalid_argument("a graph that ends in " + end.name + " is more than one unit");
+  }
+  return layout;
+}
+
+Graph graph_of(const UnitLayout& layout) {
+  Graph graph;
+  std::vector<NodeId> inputs;
+  for (const auto& [name, shape] : layout.inputs) inputs.push_back(graph.input(name, shape));
+  std::visit(
+      [&](const auto& op) {
+        using T = std::decay_t<decltype(op)>;
+        const std::size_t operands = std::is_same_v<T, Add> ? 2 : 1;
+        if (inputs.size() != operands) {
+          throw std::invalid_argument(
+              fmt::format("{} operands in place of {}", inputs.size(), operands));
+        }
+        if constexpr (std::is_same_v<T, Convolution>) {
+          graph.convolution(inputs[0], op, layout.outputs);
+        } else if constexpr (std::is_same_v<T, Depthwise>) {
+          graph.depthwise(inputs[0], op);
+        } else if constexpr (std::is_same_v<T, Dense>) {
+          graph.dense(inputs[0], op, layout.outputs);
+        } else if constexpr (std::is_same_v<T, Add>) {
+          graph.add(inputs[0], inputs[1], layout.name);
+        } else if constexpr (std::is_same_v<T, GlobalAveragePool>) {
+          graph.global_average_pool(inputs[0], layout.name);
+        } else if constexpr (std::is_same_v<T, Relu>) {
+          graph.relu(inputs[0], layout.name);
+        } else if constexpr (std::is_same_v<T, BnSync>) {
+          const NodeId y = graph.bn_sync_site(inputs[0], op);
+          if (layout.relu) graph.relu(y, layout.name);
+        } else {
+          throw std::invalid_argument("an operation that is no unit");
+        }
+      },
+      layout.operation);
+  return graph;
+}
+
+}  // namespace shardproof
