@@ -1,4 +1,4 @@
-// Arrays for the identities, each a function of a random stream alone, and what equality means.
+// Batches for the identities, each a function of a random stream alone, and what equality means.
 #pragma once
 
 #include <bit>
@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "properties/identity.h"
 #include "reference/graph/batch_shard.h"
 #include "reference/graph/denote.h"
 #include "reference/graph/graph.h"
@@ -15,6 +16,21 @@
 #include "reference/numbers/rational.h"
 
 namespace shardproof {
+
+// R replicas of N examples each, and the shape of the batch of all R·N.
+struct DrawnBatch {
+  std::size_t replicas, examples;
+  Shape shape;
+};
+// With `largest.n` for the most examples of a replica.
+inline DrawnBatch draw_batch(Draws& draws, Shape largest) {
+  DrawnBatch drawn;
+  drawn.replicas = draws.replicas();
+  drawn.examples = draws.size("examples of a replica", 1, largest.n);
+  drawn.shape = {drawn.replicas * drawn.examples, draws.size("channels", 1, largest.c),
+                 draws.size("height", 1, largest.h), draws.size("width", 1, largest.w)};
+  return drawn;
+}
 
 inline Rational fraction(Random& random) {
   return Rational(random.integer(-60, 60)) / Rational(random.integer(1, 6));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <ostream>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/numbers/certified.h"
 #include "reference/numbers/interval.h"
 
 namespace shardproof {
@@ -46,6 +48,19 @@ Comparison compare(const std::vector<Interval<Digits>>& left,
     comparison.outcome = Outcome::too_wide;
   }
   return comparison;
+}
+
+// Whether two evaluations in float64 with radii meet, each pair within `narrower_than` times one
+// more than its magnitude. If not, nothing is known.
+inline bool agree(const std::vector<Certified>& left, const std::vector<Certified>& right,
+                  double narrower_than) {
+  bool result = left.size() == right.size() && !left.empty();
+  for (std::size_t i = 0; result && i < left.size(); ++i) {
+    const Certified difference = left[i] - right[i];
+    result = std::abs(difference.value) <= difference.radius &&
+             difference.radius < narrower_than * (1 + std::abs(left[i].value));
+  }
+  return result;
 }
 
 // `sides.template operator()<Digits>()` gives the two sides; tried at each of the precisions in

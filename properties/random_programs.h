@@ -1,8 +1,9 @@
 // Slot programs, starts and owners for the identities of spec §1, each a function of a random
-// stream and a few drawn sizes.
+// stream and of a few drawn sizes and kinds.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <concepts>
@@ -10,9 +11,10 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "properties/random_cases.h"
+#include "properties/identity.h"
 #include "reference/numbers/random.h"
 #include "reference/slots/ownership.h"
 #include "reference/slots/separability.h"
@@ -98,32 +100,39 @@ inline RandomProgram random_program(const ProgramSizes& sizes, Random random) {
 }
 
 // Hundreds of slots and assignments at most, none at least.
-inline ProgramSizes draw_sizes() {
+inline ProgramSizes draw_sizes(Draws& draws) {
   ProgramSizes sizes;
-  sizes.coordinates = draw_size("coordinates", 0, 40);
-  sizes.slots_of_coordinate = draw_size("slots of a coordinate", 1, 8);
-  sizes.shared = draw_size("shared slots", 0, 20);
-  sizes.assignments = draw_size("assignments", 0, 400);
+  sizes.coordinates = draws.size("coordinates", 0, 40);
+  sizes.slots_of_coordinate = draws.size("slots of a coordinate", 1, 8);
+  sizes.shared = draws.size("shared slots", 0, 20);
+  sizes.assignments = draws.size("assignments", 0, 400);
   return sizes;
 }
 
 // As few as an exact fraction bears: each assignment may multiply its digits.
-inline ProgramSizes draw_small_sizes() {
+inline ProgramSizes draw_small_sizes(Draws& draws) {
   ProgramSizes sizes;
-  sizes.coordinates = draw_size("coordinates", 0, 4);
-  sizes.slots_of_coordinate = draw_size("slots of a coordinate", 1, 3);
-  sizes.shared = draw_size("shared slots", 0, 3);
-  sizes.assignments = draw_size("assignments", 0, 14);
+  sizes.coordinates = draws.size("coordinates", 0, 4);
+  sizes.slots_of_coordinate = draws.size("slots of a coordinate", 1, 3);
+  sizes.shared = draws.size("shared slots", 0, 3);
+  sizes.assignments = draws.size("assignments", 0, 14);
   sizes.roots = false;
+  return sizes;
+}
+
+// With one to four assignments that may read any slot.
+inline ProgramSizes reading_across(Draws& draws, ProgramSizes sizes) {
+  sizes.reads_across = draws.size("assignments that read across", 1, 4);
   return sizes;
 }
 
 // Maps from coordinates to owners: what systems use, and tables without any order.
 enum class OwnerMap { mod, each_its_own, one, more_than_coordinates, blocks, greedy, table };
-inline constexpr std::size_t kOwnerMaps = 7;
+inline constexpr std::array<std::string_view, 7> kOwnerMaps = {
+    "mod", "each its own", "one owner", "more than coordinates", "blocks", "greedy", "a table"};
 
-inline Ownership random_ownership(OwnerMap map, std::size_t coordinates, Random random) {
-  const std::size_t owners = 1 + random.below(8);
+inline Ownership random_ownership(OwnerMap map, std::size_t owners, std::size_t coordinates,
+                                  Random random) {
   switch (map) {
     case OwnerMap::mod:
       return mod_ownership(coordinates, owners);
@@ -153,9 +162,19 @@ inline Ownership random_ownership(OwnerMap map, std::size_t coordinates, Random 
   return {};
 }
 
-inline Ownership draw_ownership(std::size_t coordinates, Random random) {
-  const auto map = static_cast<OwnerMap>(draw_size("owner map", 0, kOwnerMaps - 1));
-  return random_ownership(map, coordinates, random);
+// A program, who owns its coordinates, and the seed of what else a case is made of.
+struct OwnedProgram {
+  RandomProgram drawn;
+  Ownership ownership;
+  std::uint64_t seed = 0;
+};
+
+inline OwnedProgram draw_owned_program(Draws& draws, const ProgramSizes& sizes) {
+  const auto map = static_cast<OwnerMap>(draws.kind("owner map", kOwnerMaps));
+  const std::size_t owners = draws.size("owners", 1, 8);
+  const std::uint64_t seed = draws.seed();
+  return {random_program(sizes, Random(seed, "program")),
+          random_ownership(map, owners, sizes.coordinates, Random(seed, "ownership")), seed};
 }
 
 // Whether owner r owns a coordinate, as owned_program asks.

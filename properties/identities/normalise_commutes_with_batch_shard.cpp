@@ -4,10 +4,8 @@
 // A family of R + E replicas normalises with the statistics of all its examples. Seen from its
 // first R replicas, which hold the shards of X, those are statistics given from outside: the other
 // replicas hold anything.
-#include <catch2/catch.hpp>
-
 #include "properties/draws.h"
-#include "properties/random_cases.h"
+#include "properties/identities/identities.h"
 
 namespace shardproof {
 namespace {
@@ -26,17 +24,20 @@ Tensor<T> normalised(Tensor<T> x, const Tensor<T>& pack, const Weights& weights,
 }
 
 struct Case {
-  std::size_t replicas = draw_replicas();
-  std::size_t others = draw_size("other replicas", 0, 3);
-  std::size_t examples = draw_size("examples of a replica", 1, 3);
-  Shape all{(replicas + others) * examples, draw_size("channels", 1, 3), draw_size("height", 1, 4),
-            draw_size("width", 1, 3)};
-  std::uint64_t seed = draw_seed();
+  std::size_t replicas, others;
+  Shape all;
+  std::uint64_t seed;
   Graph graph;
   NodeId pack, y;
   float epsilon;
 
-  explicit Case(float site_epsilon) : epsilon(site_epsilon) {
+  Case(Draws& draws, float site_epsilon)
+      : replicas(draws.replicas()),
+        others(draws.size("other replicas", 0, 3)),
+        all{(replicas + others) * draws.size("examples of a replica", 1, 3),
+            draws.size("channels", 1, 3), draws.size("height", 1, 4), draws.size("width", 1, 3)},
+        seed(draws.seed()),
+        epsilon(site_epsilon) {
     y = graph.bn_sync_site(graph.input("x", all), {"g", "bt", epsilon});
     pack = graph.node(y).operands.at(1);
   }
@@ -53,26 +54,34 @@ void check_site(const Case& given, const Tensor<T>& all) {
       Family<T>(shards.begin(), shards.begin() + static_cast<std::ptrdiff_t>(given.replicas)));
   for (std::size_t r = 0; r < given.replicas; ++r) {
     const Tensor<T> batch = normalised(x, values[0][r], weights, given.epsilon);
-    RC_ASSERT(same(values[1][r], batch_shard(given.replicas, batch, r)));
+    claim(same(values[1][r], batch_shard(given.replicas, batch, r)),
+          "a replica normalises as the batch does");
   }
 }
 
-TEST_CASE("P1a: normalise on any given statistics commutes with batch_shard, exactly") {
-  check_on_random_cases("P1a over rationals", 150, [] {
-    const Case given(0x1p-6F);
-    Tensor<Rational> all = fractions(given.all, Random(given.seed, "x"));
-    scale_to_rational_roots(all, Rational(1) / 8, Random(given.seed, "scale"));
-    check_site(given, all);
-  });
+void exactly(Draws& draws, Trial&) {
+  const Case given(draws, 0x1p-6F);
+  Tensor<Rational> all = fractions(given.all, Random(given.seed, "x"));
+  scale_to_rational_roots(all, Rational(1) / 8, Random(given.seed, "scale"));
+  check_site(given, all);
 }
 
-TEST_CASE("P1a: and bit for bit in float32") {
-  check_on_random_cases("P1a over float32", 150, [] {
-    const Case given(1e-5F);
-    check_site(given, any_floats(given.all, Random(given.seed, "x")));
-    check_site(given, reals(given.all, Random(given.seed, "x")));
-  });
+void over_float32(Draws& draws, Trial&) {
+  static constexpr std::array<std::string_view, 2> kinds = {"finite", "any"};
+  const bool is_finite = draws.kind("kind of numbers", kinds) == 0;
+  const Case given(draws, 1e-5F);
+  check_site(given, (is_finite ? reals : any_floats)(given.all, Random(given.seed, "x")));
 }
 
 }  // namespace
+
+Identity normalise_commutes_with_batch_shard() {
+  return {.name = "normalise-commutes-with-batch-shard",
+          .label = "P1a",
+          .statement = "BN on given statistics, whatever they are, commutes with sharding a batch.",
+          .theorem = "batchShard_zipWith",
+          .properties = {{.name = "bit for bit over float32", .holds = over_float32},
+                         {.name = "exactly", .holds = exactly, .one_in = 8}}};
+}
+
 }  // namespace shardproof

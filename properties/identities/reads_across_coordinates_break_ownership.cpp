@@ -2,21 +2,16 @@
 // that makes it separable. Whether its reads across coordinates break the identity is decided by
 // one run over terms; where they do there are numbers to show it, where not it holds for all
 // owners.
-#include <catch2/catch.hpp>
 #include <optional>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
 
+#include "properties/identities/identities.h"
 #include "properties/random_programs.h"
 
 namespace shardproof {
 namespace {
-
-RandomProgram draw_program_that_reads_across(ProgramSizes sizes, std::uint64_t seed) {
-  sizes.reads_across = draw_size("assignments that read across", 1, 4);
-  return random_program(sizes, Random(seed, "program"));
-}
 
 // By its definition, read by read.
 bool violates(const Classification& cls, const Assignment& assignment, std::size_t read) {
@@ -25,27 +20,25 @@ bool violates(const Classification& cls, const Assignment& assignment, std::size
   return coordinate && *coordinate != *target;
 }
 
-TEST_CASE("A6: the witness is the first read across coordinates") {
-  check_on_random_cases("A6, witness", 2000, [] {
-    const RandomProgram drawn = draw_program_that_reads_across(draw_sizes(), draw_seed());
-    std::optional<std::pair<std::size_t, std::size_t>> first;
-    for (std::size_t i = 0; i < drawn.program.assignments.size() && !first; ++i) {
-      const Assignment& assignment = drawn.program.assignments[i];
-      for (std::size_t k = 0; k < arity(assignment.function) && !first; ++k) {
-        if (violates(drawn.cls, assignment, k)) first = {i, k};
-      }
+void witness(Draws& draws, Trial&) {
+  const ProgramSizes sizes = reading_across(draws, draw_sizes(draws));
+  const RandomProgram drawn = random_program(sizes, Random(draws.seed(), "program"));
+  std::optional<std::pair<std::size_t, std::size_t>> first;
+  for (std::size_t i = 0; i < drawn.program.assignments.size() && !first; ++i) {
+    const Assignment& assignment = drawn.program.assignments[i];
+    for (std::size_t k = 0; k < arity(assignment.function) && !first; ++k) {
+      if (violates(drawn.cls, assignment, k)) first = {i, k};
     }
-    const Separability separability = is_slot_separable(drawn.cls, drawn.program);
-    RC_ASSERT(bool(separability) == !first);
-    RC_TAG(bool(separability));
-    if (separability) return;
-    const Violation& witness = *separability.violation;
-    const Assignment& assignment = drawn.program.assignments[first->first];
-    RC_ASSERT(witness.assignment == first->first);
-    RC_ASSERT(witness.read == assignment.reads[first->second]);
-    RC_ASSERT(witness.target == drawn.cls(assignment.target));
-    RC_ASSERT(witness.coordinate == drawn.cls(witness.read));
-  });
+  }
+  const Separability separability = is_slot_separable(drawn.cls, drawn.program);
+  claim(bool(separability) == !first, "a program is separable unless a read crosses");
+  if (separability) return;
+  const Violation& found = *separability.violation;
+  const Assignment& assignment = drawn.program.assignments[first->first];
+  claim(found.assignment == first->first, "the witness is the first assignment that crosses");
+  claim(found.read == assignment.reads[first->second], "and its first read that does");
+  claim(found.target == drawn.cls(assignment.target), "the coordinate of the target");
+  claim(found.coordinate == drawn.cls(found.read), "the coordinate of what is read");
 }
 
 // Whether `finer` keeps apart what `coarser` does, of classifications of the same slots: slots of
@@ -97,47 +90,52 @@ void for_each_coarsening(const RandomProgram& drawn, Body&& body) {
   with_coordinates(with_coordinates, 0);
 }
 
-TEST_CASE("A6: the least coarsening makes the program separable and refines all that do") {
-  check_on_random_cases("A6, least coarsening", 3000, [] {
-    ProgramSizes sizes = draw_small_sizes();
-    const RandomProgram drawn = draw_program_that_reads_across(sizes, draw_seed());
-    const Coarsening least = least_coarsening(drawn.cls, drawn.program);
-    RC_ASSERT(is_slot_separable(least.classification, drawn.program));
-    RC_ASSERT(refines(drawn.cls, least.classification));
-    for_each_coarsening(drawn, [&](const Classification& other) {
-      if (is_slot_separable(other, drawn.program)) RC_ASSERT(refines(least.classification, other));
-    });
+void least_of_all(Draws& draws, Trial&) {
+  const ProgramSizes sizes = reading_across(draws, draw_small_sizes(draws));
+  const RandomProgram drawn = random_program(sizes, Random(draws.seed(), "program"));
+  const Coarsening least = least_coarsening(drawn.cls, drawn.program);
+  claim(bool(is_slot_separable(least.classification, drawn.program)),
+        "it makes the program separable");
+  claim(refines(drawn.cls, least.classification), "it is a coarsening");
+  for_each_coarsening(drawn, [&](const Classification& other) {
+    if (is_slot_separable(other, drawn.program)) {
+      claim(refines(least.classification, other), "it refines every other that does");
+    }
   });
 }
 
-TEST_CASE("A6: the groups are the classification's, and it is itself its least coarsening") {
-  check_on_random_cases("A6, groups", 500, [] {
-    const RandomProgram drawn = draw_program_that_reads_across(draw_sizes(), draw_seed());
-    const Coarsening least = least_coarsening(drawn.cls, drawn.program);
-    RC_ASSERT(is_slot_separable(least.classification, drawn.program));
-    RC_ASSERT(least.groups.empty() == bool(is_slot_separable(drawn.cls, drawn.program)));
-    Classification by_groups = drawn.cls;
-    for (const Coarsening::Group& group : least.groups) {
-      RC_ASSERT(group.coordinates.size() + group.shared.size() > 1U);
-      for (const Slot slot : group.shared) {
-        RC_ASSERT(drawn.cls.is_shared(slot));
+void groups(Draws& draws, Trial&) {
+  const ProgramSizes sizes = reading_across(draws, draw_sizes(draws));
+  const RandomProgram drawn = random_program(sizes, Random(draws.seed(), "program"));
+  const Coarsening least = least_coarsening(drawn.cls, drawn.program);
+  claim(bool(is_slot_separable(least.classification, drawn.program)),
+        "it makes the program separable");
+  claim(least.groups.empty() == bool(is_slot_separable(drawn.cls, drawn.program)),
+        "nothing is joined where the program is separable");
+  Classification by_groups = drawn.cls;
+  for (const Coarsening::Group& group : least.groups) {
+    claim(group.coordinates.size() + group.shared.size() > 1, "a group joins two or more");
+    for (const Slot slot : group.shared) {
+      claim(drawn.cls.is_shared(slot), "what joins as shared was shared");
+      by_groups.assign(slot, group.coordinates.front());
+    }
+    for (Slot slot = 0; slot < drawn.cls.slots(); ++slot) {
+      const auto coordinate = drawn.cls(slot);
+      if (coordinate &&
+          std::count(group.coordinates.begin(), group.coordinates.end(), *coordinate)) {
         by_groups.assign(slot, group.coordinates.front());
       }
-      for (Slot slot = 0; slot < drawn.cls.slots(); ++slot) {
-        const auto coordinate = drawn.cls(slot);
-        if (coordinate &&
-            std::count(group.coordinates.begin(), group.coordinates.end(), *coordinate)) {
-          by_groups.assign(slot, group.coordinates.front());
-        }
-      }
     }
-    const Coarsening again = least_coarsening(least.classification, drawn.program);
-    RC_ASSERT(again.groups.empty());
-    for (Slot slot = 0; slot < drawn.cls.slots(); ++slot) {
-      RC_ASSERT(by_groups(slot) == least.classification(slot));
-      RC_ASSERT(again.classification(slot) == least.classification(slot));
-    }
-  });
+  }
+  const Coarsening again = least_coarsening(least.classification, drawn.program);
+  claim(again.groups.empty(), "the least coarsening is its own");
+  bool as_grouped = true, as_again = true;
+  for (Slot slot = 0; slot < drawn.cls.slots(); ++slot) {
+    as_grouped = as_grouped && by_groups(slot) == least.classification(slot);
+    as_again = as_again && again.classification(slot) == least.classification(slot);
+  }
+  claim(as_grouped, "the groups are the classification's");
+  claim(as_again, "the least coarsening is its own, slot by slot");
 }
 
 // Owner 0 none, coordinate i to owner i + 1.
@@ -195,46 +193,53 @@ bool is_true(const RandomProgram& drawn, const Counterexample& claim) {
          same_value(*by_owner, std::get<T>(claim.by_owner));
 }
 
-TEST_CASE("A6: harm is what one run over terms says, and its numbers are true") {
-  std::size_t harmless = 0, shown = 0, not_shown = 0;
-  check_on_random_cases("A6, harm", 1000, [&] {
-    ProgramSizes sizes = draw_sizes();
-    sizes.coordinates = std::min<std::size_t>(sizes.coordinates, 8);
-    const std::uint64_t seed = draw_seed();
-    const RandomProgram drawn = draw_program_that_reads_across(sizes, seed);
-    const Harm harm = find_harm(drawn.cls, drawn.program, seed);
-    const std::string where =
-        where_ownership_fails_over_terms(drawn, each_alone(drawn.coordinates));
-    RC_ASSERT(harm.slot.has_value() == (where != ""));
-    if (!harm.slot) {
-      RC_ASSERT(!harm.numbers);
-      if (!is_slot_separable(drawn.cls, drawn.program)) ++harmless;
-      for (std::size_t map = 0; map < kOwnerMaps; ++map) {
-        const Ownership ownership = random_ownership(static_cast<OwnerMap>(map), drawn.coordinates,
-                                                     Random(seed, "ownership", map));
-        RC_ASSERT(where_ownership_fails_over_terms(drawn, ownership) == "");
-        Random others(seed, "others");
-        RC_ASSERT(
-            where_ownership_fails(drawn, ownership,
-                                  random_state<float>(drawn.program.slots, Random(seed, "state")),
-                                  [&](Owner, Slot) { return random_value<float>(others); }) == "");
-      }
-      return;
-    }
-    ++(harm.numbers ? shown : not_shown);
-    if (!harm.numbers) return;
-    RC_ASSERT(harm.numbers->slot == *harm.slot);
-    RC_ASSERT(std::visit(
-        [&](const auto& x) { return is_true<std::decay_t<decltype(x)>>(drawn, *harm.numbers); },
-        harm.numbers->whole));
-  });
-  // All three outcomes came up. Where no numbers are found, what is read cannot matter: random
-  // programs end in a < a, or select one value either way.
-  INFO("harmless " << harmless << ", shown " << shown << ", not shown " << not_shown);
-  CHECK(harmless > 100);
-  CHECK(shown > 200);
-  CHECK(not_shown < shown / 4);
+void harm(Draws& draws, Trial&) {
+  ProgramSizes sizes = draw_sizes(draws);
+  sizes.coordinates = std::min<std::size_t>(sizes.coordinates, 8);
+  sizes = reading_across(draws, sizes);
+  const std::size_t owners = draws.size("owners", 1, 8);
+  const std::uint64_t seed = draws.seed();
+  const RandomProgram drawn = random_program(sizes, Random(seed, "program"));
+  const Harm found = find_harm(drawn.cls, drawn.program, seed);
+  const std::string where = where_ownership_fails_over_terms(drawn, each_alone(drawn.coordinates));
+  claim(found.slot.has_value() == !where.empty(), "harm is what one run over terms says");
+  if (found.slot) {
+    if (!found.numbers) return;
+    claim(found.numbers->slot == *found.slot, "the numbers are of that slot");
+    const bool shown = std::visit(
+        [&](const auto& x) { return is_true<std::decay_t<decltype(x)>>(drawn, *found.numbers); },
+        found.numbers->whole);
+    claim(shown, "the numbers show the harm");
+    return;
+  }
+  claim(!found.numbers, "what is harmless has no numbers to show");
+  for (std::size_t map = 0; map < kOwnerMaps.size(); ++map) {
+    const Ownership ownership = random_ownership(static_cast<OwnerMap>(map), owners,
+                                                 drawn.coordinates, Random(seed, "ownership", map));
+    claim(where_ownership_fails_over_terms(drawn, ownership).empty(),
+          "what is harmless holds for every map, over terms");
+    Random others(seed, "others");
+    claim(where_ownership_fails(drawn, ownership,
+                                random_state<float>(drawn.program.slots, Random(seed, "state")),
+                                [&](Owner, Slot) { return random_value<float>(others); })
+              .empty(),
+          "what is harmless holds for every map, bit for bit over float32");
+  }
 }
 
 }  // namespace
+
+Identity reads_across_coordinates_break_ownership() {
+  return {.name = "reads-across-coordinates-break-ownership",
+          .label = "A6",
+          .statement =
+              "A program that reads across coordinates is refused with its first such read "
+              "and its least coarsening, and does harm where one run over terms says so.",
+          .theorem = "",
+          .properties = {{.name = "the witness is the first read across", .holds = witness},
+                         {.name = "the least coarsening of all", .holds = least_of_all},
+                         {.name = "the groups are the classification's", .holds = groups},
+                         {.name = "harm, and numbers that show it", .holds = harm, .one_in = 16}}};
+}
+
 }  // namespace shardproof

@@ -1,32 +1,41 @@
 // The whole net (spec §5). Lean: mnv4FwdGraphSyncFull_shard, stated there at 224²; other sizes and
 // widths are our extension.
-#include <catch2/catch.hpp>
+#include <array>
+#include <sstream>
 
-#include "properties/draws.h"
 #include "properties/enclosures.h"
+#include "properties/identities/identities.h"
 #include "properties/identities/small_network.h"
 
 namespace shardproof {
 namespace {
 
-TEST_CASE("mnv4FwdGraphSyncFull_shard: sync-BN MobileNetV4-Conv-M is the shard of batch BN") {
-  // At 32² the last stages have one number an example: three examples or more in all. Worst-case
-  // radii lose 72 digits on the way: 80 do not suffice, 160 do.
-  const SmallNetwork network;
-  const std::vector<std::pair<std::size_t, std::vector<std::size_t>>> batches = {
-      {30, {1, 2, 3, 5}}, {3, {3}}, {5, {5}}};
-  for (const auto& [examples, replica_counts] : batches) {
-    const Tensor<float> images = network.images(examples);
-    const auto batch = network.batch<160>(images).values;
-    for (const std::size_t replicas : replica_counts) {
-      CAPTURE(replicas, examples);
-      const auto sync = network.sync<160>(replicas, images, network.weights).values;
-      const Comparison comparison = compare(sync, batch, 1e-20);
-      INFO(comparison);
-      CHECK(comparison.outcome == Outcome::agree);
-    }
-  }
+void by_enclosures(Draws& draws, Trial&) {
+  static constexpr std::array<std::string_view, 4> counts = {"1", "2", "3", "5"};
+  static constexpr std::array<std::size_t, 4> all_replicas = {1, 2, 3, 5};
+  const std::size_t replicas = all_replicas[draws.kind("replicas", counts)];
+  const std::size_t fewest = (3 + replicas - 1) / replicas;
+  const std::size_t examples = draws.size("examples of a replica", fewest, fewest + 1);
+  const SmallNetwork network(replicas * examples, draws.seed());
+  const Comparison comparison =
+      compare(network.sync(replicas, network.weights), network.batch(), 1e-20);
+  std::ostringstream text;
+  text << "the replicas' logits are the batch's: the sides " << comparison;
+  claim(comparison.outcome == Outcome::agree, text.str());
 }
 
 }  // namespace
+
+Identity sync_network_is_the_shard_of_the_batch_network() {
+  return {.name = "sync-network-is-the-shard-of-the-batch-network",
+          .label = "whole-net",
+          .statement =
+              "Sync-BN MobileNetV4-Conv-M on a replica is the replica's shard of the batch "
+              "network.",
+          .theorem = "mnv4FwdGraphSyncFull_shard",
+          .properties = {{.name = "a sixteenth of its width on 32x32, by enclosures",
+                          .holds = by_enclosures,
+                          .one_in = 5000}}};
+}
+
 }  // namespace shardproof
