@@ -6,6 +6,7 @@
 // replicas hold anything.
 #include "properties/draws.h"
 #include "properties/identities/identities.h"
+#include "properties/unit_cases.h"
 
 namespace shardproof {
 namespace {
@@ -73,6 +74,14 @@ void over_float32(Draws& draws, Trial&) {
   check_site(given, (is_finite ? reals : any_floats)(given.all, Random(given.seed, "x")));
 }
 
+// y on the statistics that the device has.
+void on_the_device(Draws& draws, Trial& trial) {
+  static constexpr std::array sites = {UnitOperation::bn_site, UnitOperation::bn_site_with_relu};
+  claim_unit_agrees(draw_unit_case(draws, sites), trial, [](const Comparison& comparison) {
+    return comparison.part == "y on own statistics";
+  });
+}
+
 }  // namespace
 
 Identity normalise_commutes_with_batch_shard() {
@@ -81,7 +90,10 @@ Identity normalise_commutes_with_batch_shard() {
           .statement = "BN on given statistics, whatever they are, commutes with sharding a batch.",
           .theorem = "batchShard_zipWith",
           .properties = {{.name = "bit for bit over float32", .holds = over_float32},
-                         {.name = "exactly", .holds = exactly, .one_in = 8}}};
+                         {.name = "exactly", .holds = exactly, .one_in = 8},
+                         {.name = "a site on the device, on its own statistics",
+                          .form = Property::Form::device,
+                          .holds = on_the_device}}};
 }
 
 }  // namespace shardproof

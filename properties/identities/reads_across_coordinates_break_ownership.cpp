@@ -239,7 +239,7 @@ Identity reads_across_coordinates_break_ownership() {
           .properties = {{.name = "the witness is the first read across", .holds = witness},
                          {.name = "the least coarsening of all", .holds = least_of_all},
                          {.name = "the groups are the classification's", .holds = groups},
-                         {.name = "harm, and numbers that show it", .holds = harm, .one_in = 16}}};
+                         {.name = "harm, and numbers that show it", .holds = harm, .one_in = 20}}};
 }
 
 }  // namespace shardproof

@@ -2,6 +2,7 @@
 // variance. All exact.
 #include "properties/draws.h"
 #include "properties/identities/identities.h"
+#include "properties/unit_cases.h"
 
 namespace shardproof {
 namespace {
@@ -49,6 +50,14 @@ void moments_combine(Draws& draws, Trial&) {
   }
 }
 
+// Each replica's statistics, their all-reduces, and both against those of the batch.
+void on_the_device(Draws& draws, Trial& trial) {
+  static constexpr std::array sites = {UnitOperation::bn_site, UnitOperation::bn_site_with_relu};
+  claim_unit_agrees(draw_unit_case(draws, sites), trial, [](const Comparison& comparison) {
+    return !comparison.part.starts_with("y ");
+  });
+}
+
 }  // namespace
 
 Identity replica_moments_give_the_global_ones() {
@@ -58,7 +67,10 @@ Identity replica_moments_give_the_global_ones() {
               "The global mean, second moment and variance follow from the replicas'; the "
               "plain mean of their variances is not the variance.",
           .theorem = "",
-          .properties = {{.name = "exactly", .holds = moments_combine}}};
+          .properties = {{.name = "exactly", .holds = moments_combine},
+                         {.name = "statistics of a site on the device",
+                          .form = Property::Form::device,
+                          .holds = on_the_device}}};
 }
 
 }  // namespace shardproof

@@ -43,10 +43,10 @@ void by_enclosures(Draws& draws, Trial&) {
   const SmallNetwork network(3, draws.seed());
   Weights swapped = network.weights;
   claim(swap_rows(swapped, swap.a, swap.b) == swap.tensors, "the rows have as many tensors");
-  const Comparison comparison = compare(network.sync(3, swapped), network.batch(), 1e-20);
+  const SidesCompared comparison = compare(network.sync(3, swapped), network.batch(), 1e-20);
   std::ostringstream text;
   text << "a swap changes the logits: the sides " << comparison;
-  claim(comparison.outcome == Outcome::differ, text.str());
+  claim(comparison.outcome == Agreement::differ, text.str());
 }
 
 }  // namespace

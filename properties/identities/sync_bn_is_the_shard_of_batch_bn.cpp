@@ -6,6 +6,7 @@
 #include "properties/draws.h"
 #include "properties/enclosures.h"
 #include "properties/identities/identities.h"
+#include "properties/unit_cases.h"
 
 namespace shardproof {
 namespace {
@@ -94,11 +95,11 @@ Sides draw_sides(Draws& draws, Shape largest) {
 
 // Enclosures that meet and are narrow, whatever the root.
 void claim_by_enclosures(const Sides& sides) {
-  const Comparison comparison = compare_sides<30, 80, 160>(
+  const SidesCompared comparison = compare_sides<30, 80, 160>(
       [&]<int Digits>() { return sides.over<Interval<Digits>>(); }, 1e-20);
   std::ostringstream text;
   text << "a replica has its shard of batch BN: the sides " << comparison;
-  claim(comparison.outcome == Outcome::agree, text.str());
+  claim(comparison.outcome == Agreement::agree, text.str());
 }
 
 void by_enclosures(Draws& draws, Trial&) { claim_by_enclosures(draw_sides(draws, {4, 3, 3, 4})); }
@@ -107,6 +108,12 @@ void in_float64(Draws& draws, Trial&) {
   const Sides sides = draw_sides(draws, {6, 4, 5, 6});
   const auto [sync, batch] = sides.over<Certified>();
   if (!agree(sync, batch, 1e-9)) claim_by_enclosures(sides);
+}
+
+// Statistics, their all-reduces, y on the device's own statistics, and y against its shard.
+void on_the_device(Draws& draws, Trial& trial) {
+  static constexpr std::array sites = {UnitOperation::bn_site, UnitOperation::bn_site_with_relu};
+  claim_unit_agrees(draw_unit_case(draws, sites), trial);
 }
 
 }  // namespace
@@ -121,7 +128,10 @@ Identity sync_bn_is_the_shard_of_batch_bn() {
       .theorem = "den_bnSyncF_allReduce, den_bnStatsMeanB_allReduce, den_bnStatsVarB_allReduce",
       .properties = {{.name = "by float64 with a radius, where that decides", .holds = in_float64},
                      {.name = "by enclosures", .holds = by_enclosures, .one_in = 8},
-                     {.name = "exactly, with the statistics", .holds = exactly, .one_in = 8}}};
+                     {.name = "exactly, with the statistics", .holds = exactly, .one_in = 8},
+                     {.name = "a site on the device",
+                      .form = Property::Form::device,
+                      .holds = on_the_device}}};
 }
 
 }  // namespace shardproof

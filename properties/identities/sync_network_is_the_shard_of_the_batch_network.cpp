@@ -17,11 +17,11 @@ void by_enclosures(Draws& draws, Trial&) {
   const std::size_t fewest = (3 + replicas - 1) / replicas;
   const std::size_t examples = draws.size("examples of a replica", fewest, fewest + 1);
   const SmallNetwork network(replicas * examples, draws.seed());
-  const Comparison comparison =
+  const SidesCompared comparison =
       compare(network.sync(replicas, network.weights), network.batch(), 1e-20);
   std::ostringstream text;
   text << "the replicas' logits are the batch's: the sides " << comparison;
-  claim(comparison.outcome == Outcome::agree, text.str());
+  claim(comparison.outcome == Agreement::agree, text.str());
 }
 
 }  // namespace
