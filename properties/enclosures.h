@@ -17,15 +17,15 @@
 
 namespace shardproof {
 
-enum class Outcome { agree, differ, too_wide };
+enum class Agreement { agree, differ, too_wide };
 
-struct Comparison {
-  Outcome outcome = Outcome::too_wide;
+struct SidesCompared {
+  Agreement outcome = Agreement::too_wide;
   int digits = 0;  // the precision that settled it, or the last one tried
   double widest = std::numeric_limits<double>::infinity();
 };
 
-inline std::ostream& operator<<(std::ostream& out, const Comparison& comparison) {
+inline std::ostream& operator<<(std::ostream& out, const SidesCompared& comparison) {
   const char* names[] = {"agree", "differ", "too wide"};
   return out << names[static_cast<int>(comparison.outcome)] << " at " << comparison.digits
              << " digits, the widest " << comparison.widest;
@@ -33,19 +33,19 @@ inline std::ostream& operator<<(std::ostream& out, const Comparison& comparison)
 
 // Each side holds the same numbers in the same order; none at all is a broken test.
 template <int Digits>
-Comparison compare(const std::vector<Interval<Digits>>& left,
-                   const std::vector<Interval<Digits>>& right, double narrower_than) {
+SidesCompared compare(const std::vector<Interval<Digits>>& left,
+                      const std::vector<Interval<Digits>>& right, double narrower_than) {
   if (left.size() != right.size() || left.empty()) {
     throw std::logic_error("compare: sides of " + std::to_string(left.size()) + " and " +
                            std::to_string(right.size()) + " numbers");
   }
-  Comparison comparison{Outcome::agree, Digits, 0};
+  SidesCompared comparison{Agreement::agree, Digits, 0};
   for (std::size_t i = 0; i < left.size(); ++i) {
-    if (!meets(left[i], right[i])) comparison.outcome = Outcome::differ;
+    if (!meets(left[i], right[i])) comparison.outcome = Agreement::differ;
     comparison.widest = std::max({comparison.widest, left[i].width(), right[i].width()});
   }
-  if (comparison.outcome == Outcome::agree && !(comparison.widest < narrower_than)) {
-    comparison.outcome = Outcome::too_wide;
+  if (comparison.outcome == Agreement::agree && !(comparison.widest < narrower_than)) {
+    comparison.outcome = Agreement::too_wide;
   }
   return comparison;
 }
@@ -67,15 +67,15 @@ inline bool agree(const std::vector<Certified>& left, const std::vector<Certifie
 // turn until they agree or differ. A root or a quotient of an enclosure that reaches zero is one
 // that was too wide.
 template <int Digits, int... Next, class Sides>
-Comparison compare_sides(Sides sides, double narrower_than) {
-  Comparison comparison{Outcome::too_wide, Digits};
+SidesCompared compare_sides(Sides sides, double narrower_than) {
+  SidesCompared comparison{Agreement::too_wide, Digits};
   try {
     const auto [left, right] = sides.template operator()<Digits>();
     comparison = compare<Digits>(left, right, narrower_than);
   } catch (const std::domain_error&) {
   }
   if constexpr (sizeof...(Next) > 0) {
-    if (comparison.outcome == Outcome::too_wide)
+    if (comparison.outcome == Agreement::too_wide)
       return compare_sides<Next...>(sides, narrower_than);
   }
   return comparison;

@@ -50,8 +50,8 @@ class Draws {
     return rc::shrink::towards<std::uint64_t>(record_.at(i).value, lowest_.at(i));
   }
 
-  // Whether every draw was the one recorded at its place.
-  bool as_given() const { return as_given_ && record_.size() == given_->size(); }
+  // Whether every draw was the one given at its place, where any were given.
+  bool as_given() const { return as_given_ && (!given_ || record_.size() == given_->size()); }
 
  private:
   std::uint64_t draw(std::string_view name, std::uint64_t low, std::uint64_t high, int size);

@@ -12,9 +12,9 @@ TEST_CASE("equal sides agree, and at the first precision that is narrow enough")
     return std::pair{std::vector{third + third}, std::vector{Real(2) / Real(3)}};
   };
   const auto at = [&](double width) { return compare_sides<30, 80, 160>(thirds, width); };
-  CHECK(at(1e-20).outcome == Outcome::agree);
+  CHECK(at(1e-20).outcome == Agreement::agree);
   CHECK(at(1e-20).digits == 30);
-  CHECK(at(1e-60).outcome == Outcome::agree);
+  CHECK(at(1e-60).outcome == Agreement::agree);
   CHECK(at(1e-60).digits == 80);
   CHECK(at(1e-60).widest < 1e-60);
 }
@@ -23,8 +23,8 @@ TEST_CASE("enclosures that stay too wide are never a pass, though they meet") {
   const auto wide = []<int Digits>() {
     return std::pair{std::vector{Interval<Digits>(0, 1)}, std::vector{Interval<Digits>(0.5, 2)}};
   };
-  const Comparison comparison = compare_sides<30, 80>(wide, 1e-20);
-  CHECK(comparison.outcome == Outcome::too_wide);
+  const SidesCompared comparison = compare_sides<30, 80>(wide, 1e-20);
+  CHECK(comparison.outcome == Agreement::too_wide);
   CHECK(comparison.digits == 80);
   CHECK(comparison.widest == 1.5);
 }
@@ -36,7 +36,7 @@ TEST_CASE("one narrow pair of three that does not meet refutes the identity") {
     return std::pair{std::vector{Real(1), Real(2), Real(3)},
                      std::vector{Real(1), Real(2) + tiny, Real(3)}};
   };
-  CHECK(compare_sides<30, 80>(sides, 1e-20).outcome == Outcome::differ);
+  CHECK(compare_sides<30, 80>(sides, 1e-20).outcome == Agreement::differ);
 }
 
 TEST_CASE("a root of what may be zero is tried again at the next precision") {
@@ -46,8 +46,8 @@ TEST_CASE("a root of what may be zero is tried again at the next precision") {
     const Real root = rsqrt(Real(1) + Real(0x1p-120) - Real(1));
     return std::pair{std::vector{root}, std::vector{Real(0x1p60)}};
   };
-  const Comparison comparison = compare_sides<30, 80>(sides, 1e-20);
-  CHECK(comparison.outcome == Outcome::agree);
+  const SidesCompared comparison = compare_sides<30, 80>(sides, 1e-20);
+  CHECK(comparison.outcome == Agreement::agree);
   CHECK(comparison.digits == 80);
 }
 
