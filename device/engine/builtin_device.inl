@@ -154,10 +154,11 @@ class BuiltinDevice : public Device {
     if (call.channels == 0) return;
     for_lanes(lanes_of(call.batch * call.plane), [&](auto lanes_constant) {
       constexpr int lanes = decltype(lanes_constant)::value;
+      const unsigned block = statistics_block(call.channels, lanes);
       launch(kernel<SHARDPROOF_BACKEND::channel_variance<lanes>>,
-             blocks(call.channels * lanes, statistics_block(lanes)), statistics_block(lanes),
-             statistics_shared_bytes<lanes>, backend_.stream(call.replica), call.x, call.own_mean,
-             call.mean, call.batch, call.channels, call.plane, call.variance);
+             blocks(call.channels * lanes, block), block, statistics_shared_bytes<lanes>,
+             backend_.stream(call.replica), call.x, call.own_mean, call.mean, call.batch,
+             call.channels, call.plane, call.variance);
     });
   }
 
@@ -165,22 +166,21 @@ class BuiltinDevice : public Device {
     const std::size_t rows = call.batch * call.channels;
     if (rows * call.plane == 0) return;
     const unsigned lanes = normalise_lanes(call.plane);
-    launch(kernel<SHARDPROOF_BACKEND::normalise>, blocks(rows * lanes, normalise_block),
-           normalise_block, 0, backend_.stream(call.replica), call.x, call.mean, call.variance,
-           call.gamma, call.beta, call.epsilon, call.relu, rows, call.channels, call.plane, lanes,
-           call.y);
+    launch_threads(kernel<SHARDPROOF_BACKEND::normalise>, rows * lanes, normalise_block,
+                   call.replica, call.x, call.mean, call.variance, call.gamma, call.beta,
+                   call.epsilon, call.relu, rows, call.channels, call.plane, lanes, call.y);
   }
 
   void relu(const PointwiseCall& call) override {
     if (call.count == 0) return;
-    launch(kernel<SHARDPROOF_BACKEND::relu>, pointwise_grid(call.count), pointwise_block, 0,
-           backend_.stream(call.replica), call.x, call.count, call.y);
+    launch_pointwise(kernel<SHARDPROOF_BACKEND::relu>, call.count, call.replica, call.x, call.count,
+                     call.y);
   }
 
   void add(const AddCall& call) override {
     if (call.count == 0) return;
-    launch(kernel<SHARDPROOF_BACKEND::add>, pointwise_grid(call.count), pointwise_block, 0,
-           backend_.stream(call.replica), call.a, call.b, call.count, call.y);
+    launch_pointwise(kernel<SHARDPROOF_BACKEND::add>, call.count, call.replica, call.a, call.b,
+                     call.count, call.y);
   }
 
   // The mean of each channel of each image: a channel mean of one image with batch·channels
@@ -248,9 +248,8 @@ class BuiltinDevice : public Device {
     for (int rank = 0; rank < replicas(); ++rank) {
       const auto replica = static_cast<std::size_t>(rank);
       const double* const divisors = call.divisors.empty() ? nullptr : call.divisors.at(replica);
-      launch(kernel<round_sums>, blocks(call.count, pointwise_block), pointwise_block, 0,
-             backend_.stream(rank), call.sums[replica], divisors, call.count,
-             call.result.at(replica));
+      launch_threads(kernel<round_sums>, call.count, pointwise_block, rank, call.sums[replica],
+                     divisors, call.count, call.result.at(replica));
     }
   }
 
@@ -263,8 +262,8 @@ class BuiltinDevice : public Device {
              run_sum_lanes * sizeof(double), backend_.stream(call.replica), call.values, call.runs,
              of_runs);
     }
-    launch(kernel<sums_of_runs>, blocks(call.elements, pointwise_block), pointwise_block, 0,
-           backend_.stream(call.replica), of_runs, call.offsets, call.elements, call.sums);
+    launch_threads(kernel<sums_of_runs>, call.elements, pointwise_block, call.replica, of_runs,
+                   call.offsets, call.elements, call.sums);
   }
 
   void shared_step(const SharedStepCall& call) override {
@@ -281,18 +280,16 @@ class BuiltinDevice : public Device {
       if (scope == Scope::column)
         elements = values.columns, parameter_of = values.parameter_of_column;
       if (elements == 0) continue;
-      launch(kernel<SHARDPROOF_BACKEND::shared_step>, blocks(elements, pointwise_block),
-             elements < pointwise_block ? static_cast<unsigned>(elements) : pointwise_block, 0,
-             backend_.stream(call.replica), list.instructions() + begin, end - begin, elements,
-             parameter_of);
+      launch_threads(kernel<SHARDPROOF_BACKEND::shared_step>, elements, pointwise_block,
+                     call.replica, list.instructions() + begin, end - begin, elements,
+                     parameter_of);
     }
   }
 
   void shared_sum(const SharedSumCall& call) override {
     if (call.elements == 0) return;
-    launch(kernel<SHARDPROOF_BACKEND::shared_sum>, blocks(call.elements, pointwise_block),
-           pointwise_block, 0, backend_.stream(call.replica), call.values, call.offsets,
-           call.elements, call.mean, call.result);
+    launch_threads(kernel<SHARDPROOF_BACKEND::shared_sum>, call.elements, pointwise_block,
+                   call.replica, call.values, call.offsets, call.elements, call.mean, call.result);
   }
 
   void owned_step(const OwnedStepCall& call) override {
@@ -319,8 +316,8 @@ class BuiltinDevice : public Device {
 
   void to_bfloat16(const ToBFloat16Call& call) override {
     if (call.count == 0) return;
-    launch(kernel<SHARDPROOF_BACKEND::to_bfloat16>, pointwise_grid(call.count), pointwise_block, 0,
-           backend_.stream(call.replica), call.x, call.count, call.y);
+    launch_pointwise(kernel<SHARDPROOF_BACKEND::to_bfloat16>, call.count, call.replica, call.x,
+                     call.count, call.y);
   }
 
  private:
@@ -361,8 +358,20 @@ class BuiltinDevice : public Device {
   static dim3 blocks(std::size_t threads, std::size_t block) {
     return dim3(static_cast<unsigned>((threads + block - 1) / block));
   }
-  static dim3 pointwise_grid(std::size_t count) {
-    return dim3(static_cast<unsigned>(pointwise_blocks(count)));
+  // In blocks of `most` threads, or a smaller one: a thread that has nothing to do costs the host
+  // as much as one that has.
+  template <auto function, class... Operands>
+  void launch_threads(Kernel<function> kernel, std::size_t threads, unsigned most, int replica,
+                      Operands... operands) {
+    const unsigned block = threads < most ? static_cast<unsigned>(threads) : most;
+    launch(kernel, blocks(threads, block), block, 0, backend_.stream(replica), operands...);
+  }
+
+  template <auto function, class... Operands>
+  void launch_pointwise(Kernel<function> kernel, std::size_t count, int replica,
+                        Operands... operands) {
+    launch(kernel, dim3(static_cast<unsigned>(pointwise_blocks(count))), pointwise_threads(count),
+           0, backend_.stream(replica), operands...);
   }
 
   static void check(ncclResult_t result) {
@@ -375,9 +384,8 @@ class BuiltinDevice : public Device {
     const WindowGeometry geometry{call.height,    call.width,  call.out_height,
                                   call.out_width, call.stride, call.pad_begin};
     float* const columns = scratch(call.replica, depth * call.out_height * call.out_width);
-    launch(kernel<im2col>, blocks(depth * strips_per_plane(geometry), window_block), window_block,
-           0, backend_.stream(call.replica), image, call.in_channels, call.kernel, geometry,
-           columns);
+    launch_threads(kernel<im2col>, depth * strips_per_plane(geometry), window_block, call.replica,
+                   image, call.in_channels, call.kernel, geometry, columns);
     return columns;
   }
 
@@ -399,10 +407,9 @@ class BuiltinDevice : public Device {
                                   call.out_width, call.stride, call.pad_begin};
     const std::size_t planes = call.batch * call.channels;
     if (planes == 0) return;
-    launch(kernel<SHARDPROOF_BACKEND::depthwise<Size::value, Stride::value>>,
-           blocks(planes * strips_per_plane(geometry), window_block), window_block, 0,
-           backend_.stream(call.replica), call.x, call.weight, planes, call.channels, geometry,
-           call.y);
+    launch_threads(kernel<SHARDPROOF_BACKEND::depthwise<Size::value, Stride::value>>,
+                   planes * strips_per_plane(geometry), window_block, call.replica, call.x,
+                   call.weight, planes, call.channels, geometry, call.y);
   }
 
   void launch_mean(int replica, const float* x, std::size_t batch, std::size_t channels,
@@ -410,10 +417,10 @@ class BuiltinDevice : public Device {
     if (channels == 0) return;
     for_lanes(lanes_of(batch * plane), [&](auto lanes_constant) {
       constexpr int lanes = decltype(lanes_constant)::value;
-      launch(kernel<SHARDPROOF_BACKEND::channel_mean<lanes>>,
-             blocks(channels * lanes, statistics_block(lanes)), statistics_block(lanes),
-             statistics_shared_bytes<lanes>, backend_.stream(replica), x, batch, channels, plane,
-             mean);
+      const unsigned block = statistics_block(channels, lanes);
+      launch(kernel<SHARDPROOF_BACKEND::channel_mean<lanes>>, blocks(channels * lanes, block),
+             block, statistics_shared_bytes<lanes>, backend_.stream(replica), x, batch, channels,
+             plane, mean);
     });
   }
 
@@ -421,13 +428,11 @@ class BuiltinDevice : public Device {
                    std::size_t plane, float* y) {
     const std::size_t count = batch * channels * plane;
     if (bias == nullptr || count == 0) return;
-    launch(kernel<add_bias>, pointwise_grid(count), pointwise_block, 0, backend_.stream(replica),
-           bias, count, channels, plane, y);
+    launch_pointwise(kernel<add_bias>, count, replica, bias, count, channels, plane, y);
   }
 
   void divide_by_ranks(int rank, std::size_t count, float* sums) {
-    launch(kernel<divide>, pointwise_grid(count), pointwise_block, 0, backend_.stream(rank), count,
-           static_cast<float>(replicas()), sums);
+    launch_pointwise(kernel<divide>, count, rank, count, static_cast<float>(replicas()), sums);
   }
 
   template <class Step>
@@ -441,8 +446,7 @@ class BuiltinDevice : public Device {
       operands.scalar[k] =
           coarse_data(call.values, slot) + (slot.scope == Scope::parameter ? call.parameter : 0);
     }
-    launch(kernel<fused_step<Step>>, pointwise_grid(call.count), pointwise_block, 0,
-           backend_.stream(call.replica), operands, call.count);
+    launch_pointwise(kernel<fused_step<Step>>, call.count, call.replica, operands, call.count);
   }
 
   // ---- Assignments in device memory

@@ -22,7 +22,12 @@ constexpr int sum_lanes(std::size_t count) {
   return 256;
 }
 
-constexpr int statistics_block(int lanes) { return lanes < 32 ? 32 : lanes; }
+// Threads of a block: whole channels, at most a warp of short ones, or one long one.
+constexpr unsigned statistics_block(std::size_t channels, int lanes) {
+  const std::size_t threads = channels * static_cast<std::size_t>(lanes);
+  if (lanes >= 32) return static_cast<unsigned>(lanes);
+  return threads < 32 ? static_cast<unsigned>(threads) : 32;
+}
 
 template <int lanes>
 constexpr std::size_t statistics_shared_bytes = lanes > 32 ? lanes * sizeof(float) : 0;
@@ -71,13 +76,14 @@ __device__ __forceinline__ float tree_sum(float value) {
     }
     value = of_warp[0];
   }
+  const unsigned lanes_of_block = blockDim.x < 32 ? (1u << blockDim.x) - 1 : 0xffffffffu;
   for (unsigned half = in_warp / 2; half > 0; half /= 2) {
-    value += __shfl_down_sync(0xffffffffu, value, half, in_warp);
+    value += __shfl_down_sync(lanes_of_block, value, half, in_warp);
   }
   return value;
 }
 
-// Grid: ⌈channels · lanes / block⌉ blocks of statistics_block(lanes) threads.
+// Grid: ⌈channels · lanes / block⌉ blocks of statistics_block(channels, lanes) threads.
 template <int lanes>
 __global__ void channel_mean(const float* x, std::size_t batch, std::size_t channels,
                              std::size_t plane, float* mean) {

@@ -68,7 +68,7 @@ struct FusedOperands {
   const float* scalar[Step::scalars];
 };
 
-// Grid: pointwise_blocks(count) blocks of pointwise_block threads.
+// Grid: pointwise_blocks(count) blocks of pointwise_threads(count) threads.
 template <class Step>
 __global__ void fused_step(FusedOperands<Step> operands, std::size_t count) {
   float scalar[Step::scalars];

@@ -16,8 +16,14 @@ constexpr std::size_t pointwise_blocks(std::size_t count) {
   return (count + numbers - 1) / numbers;
 }
 
+// Threads of a block.
+constexpr unsigned pointwise_threads(std::size_t count) {
+  const std::size_t threads = (count + numbers_per_thread - 1) / numbers_per_thread;
+  return threads < pointwise_block ? static_cast<unsigned>(threads) : pointwise_block;
+}
+
 // Calls body(i) for this thread's share of the indices below `count`, in a grid of
-// pointwise_blocks(count) blocks.
+// pointwise_blocks(count) blocks of pointwise_threads(count) threads.
 template <class Body>
 __device__ __forceinline__ void for_own_indices(std::size_t count, Body body) {
   std::size_t i = std::size_t{blockIdx.x} * blockDim.x * numbers_per_thread + threadIdx.x;

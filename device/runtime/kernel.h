@@ -2,7 +2,6 @@
 // launch(kernel<channel_mean_rows<8>>, grid, block, shared_bytes, stream, arguments...).
 #pragma once
 
-#include <string>
 #include <string_view>
 
 namespace shardproof {
@@ -10,7 +9,7 @@ namespace shardproof {
 template <auto function>
 struct Kernel {
   // Its name as in the source, without namespaces: "channel_mean_rows<8>".
-  static std::string name() {
+  static constexpr std::string_view name() {
     std::string_view text = __PRETTY_FUNCTION__;
     text.remove_prefix(text.find("function = ") + 11);
     text = text.substr(0, text.find_first_of(";]"));
@@ -18,7 +17,7 @@ struct Kernel {
     const std::size_t arguments = text.find('<');
     const std::size_t scope = text.substr(0, arguments).rfind("::");
     if (scope != std::string_view::npos) text.remove_prefix(scope + 2);
-    return std::string(text.substr(0, text.find_last_not_of(" )") + 1));
+    return text.substr(0, text.find_last_not_of(" )") + 1);
   }
 };
 

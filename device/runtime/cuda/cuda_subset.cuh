@@ -46,7 +46,7 @@ void launch(Kernel<function>, dim3 grid, dim3 block, std::size_t shared_bytes, S
             Arguments... arguments) {
   Launcher<decltype(function)>::launch(function, grid, block, shared_bytes, stream, arguments...);
   const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) check(error, "kernel " + Kernel<function>::name());
+  if (error != cudaSuccess) check(error, "kernel " + std::string(Kernel<function>::name()));
 }
 
 }  // namespace shardproof::cuda

@@ -82,8 +82,7 @@ struct BlockRunner::Thread {
   void* tsan;
 };
 
-BlockRunner::BlockRunner(const Runtime& runtime)
-    : runtime_(runtime), shared_mapping_(map_with_guards(shared_capacity)) {}
+BlockRunner::BlockRunner() : shared_mapping_(map_with_guards(shared_capacity)) {}
 
 BlockRunner::~BlockRunner() {
   for (void* fiber : tsan_fibers_) sanitizer::destroy_fiber(fiber);
@@ -93,9 +92,9 @@ BlockRunner::~BlockRunner() {
 BlockRunner* BlockRunner::current() { return current_runner; }
 
 void BlockRunner::describe_current(char* text, std::size_t size) const {
-  std::snprintf(text, size, "kernel %s, block (%u,%u,%u), thread (%u,%u,%u)",
-                launch_->kernel.c_str(), block_.x, block_.y, block_.z, threadIdx.x, threadIdx.y,
-                threadIdx.z);
+  std::snprintf(text, size, "kernel %.*s, block (%u,%u,%u), thread (%u,%u,%u)",
+                static_cast<int>(launch_->kernel.size()), launch_->kernel.data(), block_.x,
+                block_.y, block_.z, threadIdx.x, threadIdx.y, threadIdx.z);
 }
 
 // ---- Blocks
@@ -179,7 +178,7 @@ void BlockRunner::begin_block(uint3 block) {
   if (shared_bytes_ > 0) std::memset(shared_, 0xff, shared_bytes_);
   const dim3& grid = launch_->grid;
   const std::uint64_t number = block.x + grid.x * (block.y + std::uint64_t{grid.y} * block.z);
-  scheduler_.begin(runtime_.seed(), number, threads_in_block_);
+  scheduler_.begin(runtime_->seed(), number, threads_in_block_);
 }
 
 // After a failure: what the threads did so far is over when the launch ends.
@@ -475,7 +474,7 @@ void BlockRunner::exchange(int first_lane, int lanes, unsigned mask) {
 
 void BlockRunner::fail(const std::string& what) {
   if (failed()) return;
-  failure_ = "kernel " + launch_->kernel + ", block " + text(block_) + ": " + what;
+  failure_ = "kernel " + std::string(launch_->kernel) + ", block " + text(block_) + ": " + what;
 }
 
 std::string BlockRunner::name(int thread) const {

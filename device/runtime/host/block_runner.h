@@ -27,10 +27,13 @@ enum class WarpOperation { synchronise, shuffle, shuffle_down, shuffle_up, shuff
 
 class BlockRunner {
  public:
-  explicit BlockRunner(const Runtime& runtime);
+  BlockRunner();
   ~BlockRunner();
   BlockRunner(const BlockRunner&) = delete;
   BlockRunner& operator=(const BlockRunner&) = delete;
+
+  // Whose launches it runs from now on. Nothing of those before shows.
+  void serve(const Runtime& runtime) { runtime_ = &runtime; }
 
   // The one that runs a kernel on this OS thread, or null.
   static BlockRunner* current();
@@ -48,7 +51,7 @@ class BlockRunner {
 
   // "kernel NAME, block (x,y,z), thread (x,y,z)": who runs now, for the fault handler.
   void describe_current(char* text, std::size_t size) const;
-  const Runtime& runtime() const { return runtime_; }
+  const Runtime& runtime() const { return *runtime_; }
 
  private:
   struct Fiber;
@@ -80,7 +83,7 @@ class BlockRunner {
   std::string describe_deadlock() const;
   int first_in(int state) const;
 
-  const Runtime& runtime_;
+  const Runtime* runtime_ = nullptr;
   const Launch* launch_ = nullptr;
   uint3 block_{};
   dim3 shape_{0, 0, 0};

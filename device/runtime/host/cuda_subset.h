@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #include "device/runtime/host/block_runner.h"
 #include "device/runtime/host/executor.h"
@@ -80,7 +81,8 @@ struct Launcher<void (*)(Parameters...)> {
                      Parameters... parameters) {
     const auto body = [&] { function(parameters...); };
     const auto call = [](const void* arguments) { (*static_cast<decltype(&body)>(arguments))(); };
-    stream.runtime->run({Kernel<function>::name(), grid, block, shared_bytes, call, &body});
+    static constexpr std::string_view name = Kernel<function>::name();
+    stream.runtime->run({name, grid, block, shared_bytes, call, &body});
   }
 };
 

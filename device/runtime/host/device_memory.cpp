@@ -4,12 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "device/runtime/device_error.h"
+#include "device/runtime/host/spares.h"
 
 namespace shardproof::host {
 namespace {
@@ -25,8 +28,64 @@ constexpr bool guard_pages = true;
 }
 
 constexpr std::size_t most_spare_bytes = std::size_t{256} << 20;
+constexpr unsigned char unwritten = 0xff;
 
-std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+std::size_t page_bytes() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+// Of the mapping of an allocation of so many bytes, what lies between the guard pages.
+std::size_t body_bytes(std::size_t bytes) {
+  const std::size_t page = page_bytes();
+  return (bytes + page - 1) / page * page;
+}
+
+[[noreturn]] void end_process(const char* what, std::size_t bytes) {
+  std::array<char, 160> line{};
+  const int length = std::snprintf(line.data(), line.size(),
+                                   "device memory was written %s of %zu bytes\n", what, bytes);
+  static_cast<void>(!write(STDERR_FILENO, line.data(), static_cast<std::size_t>(length)));
+  _exit(out_of_bounds_exit_code);
+}
+
+bool is_unwritten(const char* from, const char* end) {
+  return from == end ||
+         (static_cast<unsigned char>(*from) == unwritten &&
+          std::memcmp(from, from + 1, static_cast<std::size_t>(end - from) - 1) == 0);
+}
+
+// A small mapping that nobody uses: all its numbers are NaN, and nobody may write to it.
+class Resting {
+ public:
+  Resting(char* mapping, std::size_t mapping_bytes, std::size_t used)
+      : mapping_(mapping), mapping_bytes_(mapping_bytes), used_(used) {}
+  Resting(Resting&& other) noexcept
+      : mapping_(std::exchange(other.mapping_, nullptr)),
+        mapping_bytes_(other.mapping_bytes_),
+        used_(other.used_) {}
+  Resting& operator=(Resting&&) = delete;
+  ~Resting() {
+    if (mapping_ != nullptr) munmap(wake(), mapping_bytes_);
+  }
+
+  // The mapping, for another use.
+  char* wake() {
+    const std::size_t page = page_bytes();
+    if (!is_unwritten(mapping_ + page, mapping_ + mapping_bytes_ - page)) {
+      end_process("after the release of an allocation", used_);
+    }
+    return std::exchange(mapping_, nullptr);
+  }
+
+ private:
+  char* mapping_;
+  std::size_t mapping_bytes_;
+  std::size_t used_;  // bytes of the allocation that was there
+};
+
+// By size in pages of at least 4096 bytes, from 0.
+thread_local std::array<Spares<Resting, 256>, DeviceMemory::open_bytes / 4096 + 1> resting;
 
 }  // namespace
 
@@ -37,26 +96,18 @@ DeviceMemory::~DeviceMemory() {
 
 float* DeviceMemory::allocate(std::size_t count, Guard guard) {
   if (count > (std::size_t{1} << 60)) no_room(count);
-  Allocation allocation{count * sizeof(float), nullptr, 0};
-  char* usable;
-  std::size_t body = allocation.bytes;
+  const std::size_t bytes = count * sizeof(float);
+  Allocation allocation{bytes, nullptr, 0};
+  char* start;
   if (guard_pages && guard == Guard::pages) {
-    const std::size_t page = page_bytes();
-    body = (allocation.bytes + page - 1) / page * page;
-    allocation.mapping_bytes = body + 2 * page;
-    allocation.mapping = map(allocation.mapping_bytes);
+    allocation = map(bytes);
     if (allocation.mapping == nullptr) no_room(count);
-    usable = allocation.mapping + page;
-    if (body > 0 && mprotect(usable, body, PROT_READ | PROT_WRITE) != 0) {
-      munmap(allocation.mapping, allocation.mapping_bytes);
-      no_room(count);
-    }
+    start = allocation.mapping + allocation.mapping_bytes - page_bytes() - bytes;
   } else {
-    usable = static_cast<char*>(std::malloc(std::max<std::size_t>(body, 1)));
-    if (usable == nullptr) no_room(count);
+    start = static_cast<char*>(std::malloc(std::max<std::size_t>(bytes, 1)));
+    if (start == nullptr) no_room(count);
+    std::memset(start, unwritten, bytes);
   }
-  std::memset(usable, 0xff, body);
-  char* const start = usable + body - allocation.bytes;
   const std::lock_guard lock(mutex_);
   allocations_.emplace(start, allocation);
   return reinterpret_cast<float*>(start);
@@ -72,8 +123,26 @@ void DeviceMemory::release(float* pointer) {
   allocations_.erase(found);
 }
 
+// A mapping whose body is unwritten between its guard pages; without one when there is no room.
+DeviceMemory::Allocation DeviceMemory::map(std::size_t bytes) {
+  const std::size_t page = page_bytes();
+  const std::size_t body = body_bytes(bytes);
+  const std::size_t mapping_bytes = body + 2 * page;
+  if (body <= open_bytes) {
+    if (auto rested = resting[body / page].take()) return {bytes, rested->wake(), mapping_bytes};
+  }
+  char* const mapping = map_closed(mapping_bytes);
+  if (mapping == nullptr) return {bytes, nullptr, 0};
+  if (body > 0 && mprotect(mapping + page, body, PROT_READ | PROT_WRITE) != 0) {
+    munmap(mapping, mapping_bytes);
+    return {bytes, nullptr, 0};
+  }
+  std::memset(mapping + page, unwritten, body);
+  return {bytes, mapping, mapping_bytes};
+}
+
 // Pages that cannot be touched yet; null when there are none left.
-char* DeviceMemory::map(std::size_t mapping_bytes) {
+char* DeviceMemory::map_closed(std::size_t mapping_bytes) {
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = spare_.find(mapping_bytes); found != spare_.end()) {
@@ -94,6 +163,17 @@ void DeviceMemory::retire(char* start, const Allocation& allocation) {
     return;
   }
   const std::size_t bytes = allocation.mapping_bytes;
+  const std::size_t page = page_bytes();
+  const std::size_t body = bytes - 2 * page;
+  if (body <= open_bytes) {
+    if (!is_unwritten(allocation.mapping + page, start)) {
+      end_process("before the start of an allocation", allocation.bytes);
+    }
+    std::memset(start, unwritten, allocation.bytes);
+    Resting rests(allocation.mapping, bytes, allocation.bytes);
+    resting[body / page].give(rests);
+    return;
+  }
   if (spare_bytes_ + bytes > most_spare_bytes ||
       mprotect(allocation.mapping, bytes, PROT_NONE) != 0) {
     munmap(allocation.mapping, bytes);

@@ -4,8 +4,13 @@
 // sanitizer's own redzones instead, and an allocation can be had without guards: two mappings each
 // add up to more than the system gives a process.
 //
-// Released memory cannot be touched either, but its pages are kept for the next allocation of the
-// same size: faulting them in anew costs three times what filling them does.
+// Released memory of more than `open_bytes` cannot be touched either, but its pages are kept for
+// the next allocation of the same size: faulting them in anew costs three times what filling them
+// does. Closing and opening the pages of smaller ones would cost more than the launches that use
+// them, so they stay open and are filled with NaN: a read after the release no longer faults but
+// gives NaN; a write is found when the memory is next used or its OS thread ends, and ends the
+// process without the kernel's name. In return a small allocation's release finds what was written
+// between the page's beginning and its start.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +19,13 @@
 
 namespace shardproof::host {
 
+// Of a process that an access outside device memory ended.
+inline constexpr int out_of_bounds_exit_code = 86;
+
 class DeviceMemory {
  public:
+  static constexpr std::size_t open_bytes = 16 * 1024;
+
   DeviceMemory() = default;
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
@@ -41,12 +51,13 @@ class DeviceMemory {
     char* mapping;  // null: without guards
     std::size_t mapping_bytes;
   };
-  char* map(std::size_t mapping_bytes);
+  Allocation map(std::size_t bytes);
+  char* map_closed(std::size_t mapping_bytes);
   void retire(char* start, const Allocation& allocation);
 
   mutable std::mutex mutex_;
   std::map<char*, Allocation> allocations_;
-  std::multimap<std::size_t, char*> spare_;  // mappings by size
+  std::multimap<std::size_t, char*> spare_;  // closed mappings by size
   std::size_t spare_bytes_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "device/runtime/host/block_runner.h"
+#include "device/runtime/host/spares.h"
 
 namespace shardproof::host {
 namespace {
@@ -70,7 +71,7 @@ void install_fault_report() {
 
 void check(const Launch& launch) {
   const auto refuse = [&](const std::string& what) {
-    throw LaunchError("kernel " + launch.kernel + ": " + what);
+    throw LaunchError("kernel " + std::string(launch.kernel) + ": " + what);
   };
   const dim3& grid = launch.grid;
   const dim3& block = launch.block;
@@ -95,16 +96,23 @@ std::uint64_t block_step(std::uint64_t seed, std::uint64_t blocks) {
   return step;
 }
 
+// With the stacks of their fibers.
+thread_local Spares<std::unique_ptr<BlockRunner>, 16> spare_runners;
+
 }  // namespace
 
 Runtime::Runtime(std::uint64_t seed, int workers) : seed_(seed), pool_(workers) {
   for (int worker = 0; worker < workers; ++worker) {
-    runners_.push_back(std::make_unique<BlockRunner>(*this));
+    auto runner = spare_runners.take();
+    runners_.push_back(runner ? *std::move(runner) : std::make_unique<BlockRunner>());
+    runners_.back()->serve(*this);
   }
   install_fault_report();
 }
 
-Runtime::~Runtime() = default;
+Runtime::~Runtime() {
+  for (std::unique_ptr<BlockRunner>& runner : runners_) spare_runners.give(runner);
+}
 
 void Runtime::run(const Launch& launch) {
   check(launch);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/runtime/device_error.h"
@@ -41,12 +42,11 @@ class LaunchError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
-inline constexpr int out_of_bounds_exit_code = 86;
 inline constexpr std::size_t max_shared_bytes = 227 * 1024;  // a block's, on compute capability 9.0
 
 // One launch: `body(arguments)` is called once for each thread of the grid.
 struct Launch {
-  std::string kernel;
+  std::string_view kernel;
   dim3 grid, block;
   std::size_t shared_bytes;
   void (*body)(const void* arguments);

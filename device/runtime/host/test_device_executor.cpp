@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "device/runtime/cuda_subset.h"
@@ -126,6 +128,11 @@ __global__ void all_warp_operations(unsigned* y) {
 __global__ void reads_one_too_many(const float* x, int count, float* y) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i <= count) y[i % count] = x[i];
+}
+
+__global__ void copies(const float* x, std::size_t count, float* y) {
+  const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) y[i] = x[i];
 }
 
 __global__ void writes_before_the_start(float* y) { y[-1024] = static_cast<float>(threadIdx.x); }
@@ -407,15 +414,68 @@ TEST_CASE("shared memory and stacks are guarded too") {
   CHECK_THAT(overflow.message, Catch::Contains("stack overflow"));
 }
 
-TEST_CASE("released memory cannot be read") {
-  const Fault fault = fault_of([] {
+TEST_CASE("released memory of many pages cannot be read, that of few is NaN") {
+  const auto read_released = [](std::size_t count) {
     Runtime runtime(0, 1);
-    float* const x = runtime.memory().allocate(101);
-    float* const y = runtime.memory().allocate(101);
+    float* const x = runtime.memory().allocate(count);
+    float* const y = runtime.memory().allocate(count);
+    const std::vector<float> ones(count, 1.0f);
+    std::copy(ones.begin(), ones.end(), x);
     runtime.memory().release(x);
-    launch(kernel<reads_one_too_many>, 1, 64, 0, Stream{&runtime}, x, 101, y);
+    launch(kernel<copies>, static_cast<unsigned>(count + 63) / 64, 64, 0, Stream{&runtime}, x,
+           count, y);
+    if (y[0] == y[0] || y[count - 1] == y[count - 1]) _exit(1);
+  };
+  const std::size_t open = DeviceMemory::open_bytes / sizeof(float);
+  CHECK(fault_of([&] { read_released(101); }).exit_code == 0);
+  CHECK(fault_of([&] { read_released(open); }).exit_code == 0);
+  CHECK(fault_of([&] { read_released(open + 1); }).exit_code == out_of_bounds_exit_code);
+}
+
+TEST_CASE("a write to released memory ends the process at the latest with its OS thread") {
+  const auto write_released = [](bool used_again) {
+    return fault_of([&] {
+      std::thread([&] {
+        DeviceMemory memory;
+        float* const x = memory.allocate(101);
+        memory.release(x);
+        x[50] = 1.0f;
+        for (int i = 0; used_again && i < 1000; ++i) memory.allocate(101);
+        if (used_again) _exit(1);
+      }).join();
+    });
+  };
+  for (const bool used_again : {false, true}) {
+    const Fault fault = write_released(used_again);
+    CHECK(fault.exit_code == out_of_bounds_exit_code);
+    CHECK(fault.message ==
+          "device memory was written after the release of an allocation of 404 bytes\n");
+  }
+}
+
+TEST_CASE("a write before the start of a small allocation ends the process at its release") {
+  const Fault fault = fault_of([] {
+    DeviceMemory memory;
+    float* const x = memory.allocate(101);
+    x[-1] = 0.0f;
+    memory.release(x);
   });
   CHECK(fault.exit_code == out_of_bounds_exit_code);
+  CHECK(fault.message ==
+        "device memory was written before the start of an allocation of 404 bytes\n");
+}
+
+TEST_CASE("a device finds the memory of the one before it as NaN") {
+  for (int device = 0; device < 3; ++device) {
+    DeviceMemory memory;
+    std::vector<float*> arrays;
+    for (std::size_t count : {1, 101, 1024, 4096, 4097}) {
+      arrays.push_back(memory.allocate(count));
+      CHECK(std::all_of(arrays.back(), arrays.back() + count, [](float x) { return x != x; }));
+      std::fill_n(arrays.back(), count, 1.0f);
+    }
+    if (device == 1) memory.release(arrays[1]);
+  }
 }
 
 #endif
