@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -176,15 +177,92 @@ Probe product_probe(Graph graph, std::size_t replicas, std::size_t batch, Produc
   return probe;
 }
 
+// The whole part of the root of n ≥ 0, for n < 2^52.
+std::int64_t whole_root(std::int64_t n) {
+  return static_cast<std::int64_t>(std::sqrt(static_cast<double>(n)));
+}
+
+// Three whole numbers whose squares add up to n ≥ 0; none exactly where n is 4^a·(8b + 7)
+// (Legendre).
+std::optional<std::array<std::int64_t, 3>> three_squares(std::int64_t n, Random& random) {
+  std::int64_t part = n;
+  while (part != 0 && part % 4 == 0) part /= 4;
+  if (part % 8 == 7) return std::nullopt;
+  const std::int64_t most = whole_root(n);
+  const std::int64_t turn = random.integer(0, most);
+  for (std::int64_t i = 0; i <= most; ++i) {
+    const std::int64_t x = (i + turn) % (most + 1);
+    const std::int64_t rest = n - x * x;
+    for (std::int64_t y = 0; 2 * y * y <= rest; ++y) {
+      const std::int64_t z = whole_root(rest - y * y);
+      if (z * z != rest - y * y) continue;
+      return {{random.coin() ? x : -x, random.coin() ? y : -y, random.coin() ? z : -z}};
+    }
+  }
+  return std::nullopt;
+}
+
+// Changes four numbers so that they keep their sum and their squares add up to `missing` more;
+// false where their sum is no multiple of 4, or no such numbers exist.
+bool add_to_squares(const std::array<std::int64_t*, 4>& four, std::int64_t missing,
+                    Random& random) {
+  std::int64_t sum = 0, squares = missing;
+  for (const std::int64_t* const number : four) {
+    sum += *number;
+    squares += *number * *number;
+  }
+  squares -= sum * sum / 4;  // of what remains without their mean
+  if (sum % 4 != 0 || squares < 0) return false;
+  const auto roots = three_squares(squares, random);
+  if (!roots) return false;
+  // Four numbers of sum 0: half of three ones with signs, whose sum is even as `squares` is.
+  const auto [x, y, z] = *roots;
+  *four[0] = (sum / 2 + x + y + z) / 2;
+  *four[1] = (sum / 2 + x - y - z) / 2;
+  *four[2] = (sum / 2 - x + y - z) / 2;
+  *four[3] = (sum / 2 - x - y + z) / 2;
+  return true;
+}
+
+// Two or three numbers of sum 0 whose squares come as near count·variance as any do.
+std::vector<std::int64_t> few_deviations(std::size_t count, std::int64_t variance, Random& random) {
+  if (count == 2) {
+    const auto one =
+        static_cast<std::int64_t>(std::nearbyint(std::sqrt(static_cast<double>(variance))));
+    return random.coin() ? std::vector{one, -one} : std::vector{-one, one};
+  }
+  // a, b and −(a + b): 2b = −a ± √(2·squares − 3a²).
+  const std::int64_t squares = 3 * variance;
+  const std::int64_t most = whole_root(2 * squares / 3);
+  const std::int64_t turn = random.integer(0, 2 * most);
+  std::vector<std::int64_t> best;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t i = 0; least != 0 && i <= 2 * most; ++i) {
+    const std::int64_t a = (i + turn) % (2 * most + 1) - most;
+    std::int64_t root = whole_root(2 * squares - 3 * a * a);
+    root -= (root + a) % 2 != 0 ? 1 : 0;
+    const std::int64_t b = (root - a) / 2;
+    const std::int64_t missing = std::abs(squares - 2 * (a * a + a * b + b * b));
+    if (missing >= least) continue;
+    least = missing;
+    best = {a, b, -a - b};
+  }
+  return best;
+}
+
 // `count` whole numbers of sum 0 whose squares add up to count·variance: exactly where that can be
 // reached (count·variance is even and count not tiny), else nearly.
 std::vector<std::int64_t> deviations(std::size_t count, std::int64_t variance, Random& random) {
   std::vector<std::int64_t> d(count, 0);
   if (count < 2 || variance <= 0) return d;
+  if (count < 4) return few_deviations(count, variance, random);
   const double half_width = std::sqrt(1.5 * static_cast<double>(variance));
-  std::int64_t missing = 1;
-  // A few numbers far apart may leave no step towards the variance: then others are drawn.
-  for (int attempt = 0; missing != 0 && attempt < 32; ++attempt) {
+  // Four numbers settle what the others leave.
+  const std::size_t first = random.below(count);
+  const auto number = [&](std::size_t i) -> std::int64_t& { return d[(first + i) % count]; };
+  const auto another = [&]() -> std::int64_t& { return number(4 + random.below(count - 4)); };
+  bool settled = false;
+  for (int attempt = 0; !settled && attempt < 16; ++attempt) {
     std::int64_t sum = 0;
     for (std::int64_t& value : d) {
       value = static_cast<std::int64_t>(std::nearbyint(random.triangular(half_width)));
@@ -195,11 +273,17 @@ std::vector<std::int64_t> deviations(std::size_t count, std::int64_t variance, R
       d[random.below(count)] -= step;
       sum -= step;
     }
-    missing = static_cast<std::int64_t>(count) * variance;
+    if (count > 4) {
+      sum = (number(0) + number(1) + number(2) + number(3)) % 4;
+      number(0) -= sum;
+      number(4) += sum;
+    }
+    std::int64_t missing = static_cast<std::int64_t>(count) * variance;
     for (const std::int64_t value : d) missing -= value * value;
-    for (std::size_t tries = 0; missing != 0 && tries < 20 * count + 1000; ++tries) {
-      std::int64_t& a = d[random.below(count)];
-      std::int64_t& b = d[random.below(count)];
+    // Steps of one among the others, while there is much to settle.
+    for (int idle = 0; count >= 8 && std::abs(missing) > variance && idle < 64; ++idle) {
+      std::int64_t& a = another();
+      std::int64_t& b = another();
       if (&a == &b) continue;
       const std::int64_t step = random.coin() ? 1 : -1;
       const std::int64_t change = 2 * (step * (a - b) + 1);  // (a + step)² + (b − step)² − a² − b²
@@ -207,7 +291,12 @@ std::vector<std::int64_t> deviations(std::size_t count, std::int64_t variance, R
       a += step;
       b -= step;
       missing -= change;
+      idle = 0;
     }
+    const std::array<std::int64_t*, 4> four{&number(0), &number(1), &number(2), &number(3)};
+    settled = add_to_squares(four, missing, random);
+    // Four numbers alone may not reach it; then they reach the next sum.
+    if (!settled && count == 4) settled = add_to_squares(four, missing - 2, random);
   }
   return d;
 }
