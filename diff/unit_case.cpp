@@ -116,37 +116,18 @@ void compare_runs(const UnitCase& c, const Family<float>& recorded, const Family
   if (comparison.wrong > 0) verdict.comparisons.push_back(std::move(comparison));
 }
 
-// The operation that a launch of the node asks of the device, and the node whose plane its contract
-// may depend on, as the judge has it.
-std::optional<std::pair<Operation, NodeId>> launch_of(const Graph& graph, NodeId id) {
-  using Launch = std::optional<std::pair<Operation, NodeId>>;
-  const Node& node = graph.node(id);
-  return std::visit(
-      [&](const auto& op) -> Launch {
-        using T = std::decay_t<decltype(op)>;
-        if constexpr (std::is_same_v<T, Convolution>) return {{Operation::convolution, id}};
-        if constexpr (std::is_same_v<T, Depthwise>) return {{Operation::depthwise, id}};
-        if constexpr (std::is_same_v<T, Dense>) return {{Operation::dense, id}};
-        if constexpr (std::is_same_v<T, Add>) return {{Operation::add, id}};
-        if constexpr (std::is_same_v<T, Relu>) return {{Operation::relu, id}};
-        if constexpr (std::is_same_v<T, AllReduceMean>) {
-          return {{Operation::all_reduce_mean, id}};
-        }
-        if constexpr (std::is_same_v<T, GlobalAveragePool>) {
-          return {{Operation::global_average_pool, node.operands[0]}};
-        }
-        if constexpr (std::is_same_v<T, BnMean>) {
-          return {{Operation::channel_mean, node.operands[0]}};
-        }
-        if constexpr (std::is_same_v<T, BnVarAt>) {
-          return {{Operation::channel_variance, node.operands[0]}};
-        }
-        if constexpr (std::is_same_v<T, BnSync>) {
-          return {{Operation::normalise, node.operands[0]}};
-        }
-        return std::nullopt;
-      },
-      node.operation);
+Contracts contracts_of(const Device& device, const UnitCase& c) {
+  const std::size_t batch = c.inputs.at(0).at(0).shape.n;
+  Contracts contracts;
+  for (const Launch& launch : launches_of(c.graph)) {
+    const bool known = std::any_of(contracts.begin(), contracts.end(), [&](const auto& other) {
+      return other.first == launch.operation;
+    });
+    if (known) continue;
+    const std::size_t plane = c.graph.node(launch.sized).shape.plane();
+    contracts.emplace_back(launch.operation, device.contract(launch.operation, batch, plane));
+  }
+  return contracts;
 }
 
 }  // namespace
@@ -182,11 +163,55 @@ std::string describe(const Comparison& comparison) {
       worst.replica, place, worst.got, worst.expected, worst.bound);
 }
 
+std::vector<Launch> launches_of(const Graph& graph) {
+  std::vector<Launch> launches;
+  for (NodeId id = 0; id < graph.nodes().size(); ++id) {
+    const Node& node = graph.node(id);
+    std::visit(
+        [&](const auto& op) {
+          using T = std::decay_t<decltype(op)>;
+          const auto add = [&](Operation operation, NodeId sized) {
+            launches.push_back({operation, sized, id});
+          };
+          if constexpr (std::is_same_v<T, Convolution>) {
+            add(Operation::convolution, id);
+          } else if constexpr (std::is_same_v<T, Depthwise>) {
+            add(Operation::depthwise, id);
+          } else if constexpr (std::is_same_v<T, Dense>) {
+            add(Operation::dense, id);
+          } else if constexpr (std::is_same_v<T, Add>) {
+            add(Operation::add, id);
+          } else if constexpr (std::is_same_v<T, GlobalAveragePool>) {
+            add(Operation::global_average_pool, node.operands[0]);
+          } else if constexpr (std::is_same_v<T, BnMean>) {
+            add(Operation::channel_mean, node.operands[0]);
+          } else if constexpr (std::is_same_v<T, BnVarAt>) {
+            add(Operation::channel_variance, node.operands[0]);
+          } else if constexpr (std::is_same_v<T, AllReduceMean>) {
+            add(Operation::all_reduce_mean, id);
+          } else if constexpr (std::is_same_v<T, BnSync>) {
+            add(Operation::normalise, node.operands[0]);
+          } else if constexpr (std::is_same_v<T, Relu>) {
+            const bool fused =
+                std::holds_alternative<BnSync>(graph.node(node.operands[0]).operation);
+            if (fused) {
+              launches.back().writes = id;
+            } else {
+              add(Operation::relu, id);
+            }
+          }
+        },
+        node.operation);
+  }
+  return launches;
+}
+
 UnitVerdict judge_unit_case(const DeviceMaker& make, const UnitCase& c, Suspicions suspicions) {
   const std::unique_ptr<Device> device = make(static_cast<int>(c.inputs.at(0).size()), c.schedule);
   UnitVerdict verdict;
   verdict.device = device->name();
   try {
+    verdict.contracts = contracts_of(*device, c);
     Judge judge(c.graph, c.weights, *device, c.kind, 1, c.inputs);
     Engine engine(*device, c.graph, c.weights);
     const Family<float> recorded = engine.forward(c.inputs, [&](NodeId node, Family<float> values) {
@@ -205,28 +230,13 @@ UnitVerdict judge_unit_case(const DeviceMaker& make, const UnitCase& c, Suspicio
   return verdict;
 }
 
-Contracts contracts_of(const Device& device, const UnitCase& c) {
-  const std::size_t batch = c.inputs.at(0).at(0).shape.n;
-  Contracts contracts;
-  for (NodeId id = 0; id < c.graph.nodes().size(); ++id) {
-    const auto launch = launch_of(c.graph, id);
-    if (!launch) continue;
-    const Operation operation = launch->first;
-    const bool known = std::any_of(contracts.begin(), contracts.end(),
-                                   [&](const auto& other) { return other.first == operation; });
-    if (known) continue;
-    contracts.emplace_back(
-        operation, device.contract(operation, batch, c.graph.node(launch->second).shape.plane()));
-  }
-  return contracts;
-}
-
 UnitVerdict judge_recorded(const UnitCase& c, std::vector<std::pair<NodeId, Family<float>>> written,
                            const Contracts& contracts) {
   const RecordedDevice device(c.inputs.at(0).size(), contracts);
   Judge judge(c.graph, c.weights, device, c.kind, 1, c.inputs);
   UnitVerdict verdict;
   verdict.written = std::move(written);
+  verdict.contracts = contracts;
   for (const auto& [node, values] : verdict.written) {
     std::vector<Comparison> made = judge.wrote(node, values);
     std::move(made.begin(), made.end(), std::back_inserter(verdict.comparisons));

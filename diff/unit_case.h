@@ -29,6 +29,16 @@ struct UnitCase {
   std::uint64_t seed = 0;  // of the fresh draws that settle a suspicion
 };
 
+// The launches of a unit's graph, in order.
+struct Launch {
+  Operation operation;
+  NodeId sized;   // the node whose plane its contract may depend on
+  NodeId writes;  // the node whose values it writes
+};
+std::vector<Launch> launches_of(const Graph& graph);
+
+// What a device says of its arithmetic in the operations of one case.
+using Contracts = std::vector<std::pair<Operation, Contract>>;  // each operation once
 struct UnitVerdict {
   std::vector<Comparison> comparisons;
   // The first so many are on the case's own numbers; the others are what was wrong in fresh draws.
@@ -37,6 +47,7 @@ struct UnitVerdict {
   std::vector<std::pair<NodeId, Family<float>>> written;
   std::string failure;  // a launch that failed; empty: none
   std::string device;
+  Contracts contracts;
 
   // wrong: a comparison is, or a launch failed; agrees: nothing is, and a comparison with the
   // reference agrees; else not judged.
@@ -56,10 +67,6 @@ enum class Suspicions { left, settled };
 // not, one more comparison says so. Throws what `make` throws, and OutOfDeviceMemory.
 UnitVerdict judge_unit_case(const DeviceMaker& make, const UnitCase& c,
                             Suspicions suspicions = Suspicions::settled);
-
-// What a device says of its arithmetic in the operations of one case.
-using Contracts = std::vector<std::pair<Operation, Contract>>;
-Contracts contracts_of(const Device& device, const UnitCase& c);
 
 // Judges values that a device of those contracts once wrote. Suspicions are left.
 // Throws std::invalid_argument where values are misshapen or a contract is missing.
