@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 1.0;
   const std::string wanted = argc > 2 ? argv[2] : "";
   const std::vector<Shape> sites{{4, 4, 3, 3}, {4, 16, 1, 2}, {12, 1, 3, 4}, {2, 5, 4, 4},
-                                 {1, 3, 7, 8}, {3, 11, 5, 1}, {2, 42, 2, 1}};
+                                 {1, 3, 7, 8}, {3, 11, 5, 1}, {2, 7, 3, 4}};
   const std::vector<Shape> small{{1, 3, 4, 5}, {2, 4, 3, 3}, {1, 2, 5, 4}};
   const std::vector<Row> rows{
       {"site, a thread a channel", sites, site, ChannelThreads::one},

@@ -21,9 +21,8 @@ constexpr std::size_t page = 4096;
 constexpr std::size_t stack_bytes = 64 * 1024;
 constexpr std::size_t shared_capacity = (max_shared_bytes + page - 1) / page * page;
 
-thread_local BlockRunner* current_runner = nullptr;
-
-enum State : int { unstarted, ready, running, at_barrier, at_warp_operation, finished };
+// A thread that waits keeps its state until it runs again.
+enum State : int { unstarted, running, at_barrier, at_warp_operation, finished };
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -89,8 +88,6 @@ BlockRunner::~BlockRunner() {
   unmap_with_guards(shared_mapping_, shared_capacity);
 }
 
-BlockRunner* BlockRunner::current() { return current_runner; }
-
 void BlockRunner::describe_current(char* text, std::size_t size) const {
   std::snprintf(text, size, "kernel %.*s, block (%u,%u,%u), thread (%u,%u,%u)",
                 static_cast<int>(launch_->kernel.size()), launch_->kernel.data(), block_.x,
@@ -101,8 +98,8 @@ void BlockRunner::describe_current(char* text, std::size_t size) const {
 
 class BlockRunner::ResetCurrent {
  public:
-  explicit ResetCurrent(BlockRunner* runner) { current_runner = runner; }
-  ~ResetCurrent() { current_runner = nullptr; }
+  explicit ResetCurrent(BlockRunner* runner) { current_ = runner; }
+  ~ResetCurrent() { current_ = nullptr; }
 };
 
 void BlockRunner::run(const Launch& launch, uint3 block) {
@@ -205,7 +202,7 @@ void BlockRunner::abandon_fibers() {
 BlockRunner::Fiber* BlockRunner::take_fiber() {
   if (free_fibers_.empty()) {
     const auto entry = [](context::transfer_t from) {
-      BlockRunner* const runner = current_runner;
+      BlockRunner* const runner = BlockRunner::current();
       *static_cast<void**>(from.data) = from.fctx;
       runner->after_jump(nullptr);
       runner->fiber_main();
@@ -355,6 +352,12 @@ void BlockRunner::block_barrier(Site site) {
   suspend();
 }
 
+// The lanes that there are of the warp whose first thread is `first`.
+std::uint32_t BlockRunner::lanes_from(int first) const {
+  const int lanes = threads_in_block_ - first;
+  return lanes < Scheduler::warp_size ? (1u << lanes) - 1 : ~std::uint32_t{0};
+}
+
 void BlockRunner::try_release_block() {
   if (failed() || at_barrier_ + finished_ < threads_in_block_) return;
   if (finished_ > 0) {
@@ -369,9 +372,8 @@ void BlockRunner::try_release_block() {
     }
     sanitizer::switch_to(worker_tsan_);
   }
-  for (int thread = 0; thread < threads_in_block_; ++thread) {
-    threads_[at(thread)].state = ready;
-    scheduler_.make_runnable(thread);
+  for (int first = 0; first < threads_in_block_; first += Scheduler::warp_size) {
+    scheduler_.make_runnable(first / Scheduler::warp_size, lanes_from(first));
   }
 }
 
@@ -394,7 +396,9 @@ std::uint64_t BlockRunner::warp_operation(WarpOperation operation, unsigned mask
     fail(waiting(thread) + " without its own lane in the mask");
   } else {
     lanes_waiting_[warp] |= lane_bit(thread);
-    try_release_warp(thread);
+    const std::uint32_t named = mask & lanes_from(thread & -Scheduler::warp_size);
+    const bool all_wait = (named & ~lanes_waiting_[warp]) == 0;
+    if (all_wait || (named & lanes_finished_[warp]) != 0) try_release_warp(thread);
   }
   suspend();
   return self.result;
@@ -405,9 +409,7 @@ void BlockRunner::try_release_warp(int thread) {
   const Thread& self = threads_[at(thread)];
   const int warp = thread / Scheduler::warp_size;
   const int first = warp * Scheduler::warp_size;
-  const int lanes = std::min(Scheduler::warp_size, threads_in_block_ - first);
-  unsigned mask = self.mask;
-  if (lanes < Scheduler::warp_size) mask &= (1u << lanes) - 1;  // lanes that do not exist
+  const unsigned mask = self.mask & lanes_from(first);
   if (const unsigned gone = mask & lanes_finished_[at(warp)]; gone != 0) {
     return fail(waiting(thread) + " for lane " + std::to_string(__builtin_ctz(gone)) +
                 " of its mask, which has returned");
@@ -420,7 +422,7 @@ void BlockRunner::try_release_warp(int thread) {
     if (!same) return;  // if it stays so, the block ends in a deadlock that names both
   }
   lanes_waiting_[at(warp)] &= ~mask;
-  exchange(first, lanes, mask);
+  exchange(first, mask);
   if (sanitizer::thread && self.operation == WarpOperation::synchronise) {
     for (unsigned rest = mask; rest != 0; rest &= rest - 1) {
       sanitizer::switch_to(threads_[at(first + __builtin_ctz(rest))].tsan);
@@ -428,29 +430,30 @@ void BlockRunner::try_release_warp(int thread) {
     }
     sanitizer::switch_to(worker_tsan_);
   }
-  for (unsigned rest = mask; rest != 0; rest &= rest - 1) {
-    const int lane = first + __builtin_ctz(rest);
-    threads_[at(lane)].state = ready;
-    scheduler_.make_runnable(lane);
-  }
+  scheduler_.make_runnable(warp, mask);
 }
 
-void BlockRunner::exchange(int first_lane, int lanes, unsigned mask) {
+// `mask`: lanes that wait at the same operation.
+void BlockRunner::exchange(int first_lane, unsigned mask) {
+  Thread* const lanes = &threads_[at(first_lane)];
+  const WarpOperation operation = lanes[__builtin_ctz(mask)].operation;
+  if (operation == WarpOperation::synchronise) return;
   unsigned ballot = 0;
-  for (int lane = 0; lane < lanes; ++lane) {
-    if ((mask >> lane & 1) != 0 && threads_[at(first_lane + lane)].value != 0) ballot |= 1u << lane;
+  for (unsigned rest = mask; operation == WarpOperation::ballot && rest != 0; rest &= rest - 1) {
+    const int lane = __builtin_ctz(rest);
+    if (lanes[lane].value != 0) ballot |= 1u << lane;
   }
   for (unsigned rest = mask; rest != 0; rest &= rest - 1) {
     const int lane = __builtin_ctz(rest);
-    Thread& self = threads_[at(first_lane + lane)];
-    const int base = lane / self.width * self.width;
+    Thread& self = lanes[lane];
+    const int base = lane & -self.width;  // a power of two
     const int end = base + self.width;
     int source = lane;
-    switch (self.operation) {
+    switch (operation) {
+      case WarpOperation::synchronise:
+        break;
       case WarpOperation::ballot:
         self.result = ballot;
-        continue;
-      case WarpOperation::synchronise:
         continue;
       case WarpOperation::shuffle:
         source = base + (self.argument & (self.width - 1));
@@ -465,8 +468,8 @@ void BlockRunner::exchange(int first_lane, int lanes, unsigned mask) {
         source = (lane ^ self.argument) < end ? lane ^ self.argument : lane;
         break;
     }
-    const bool takes_part = source < lanes && (mask >> source & 1) != 0;
-    self.result = takes_part ? threads_[at(first_lane + source)].value : ~std::uint64_t{0};
+    const bool takes_part = (mask >> source & 1) != 0;
+    self.result = takes_part ? lanes[source].value : ~std::uint64_t{0};
   }
 }
 

@@ -36,7 +36,7 @@ class BlockRunner {
   void serve(const Runtime& runtime) { runtime_ = &runtime; }
 
   // The one that runs a kernel on this OS thread, or null.
-  static BlockRunner* current();
+  static BlockRunner* current() { return current_; }
 
   // Throws LaunchError.
   void run(const Launch& launch, uint3 block);
@@ -54,6 +54,8 @@ class BlockRunner {
   const Runtime& runtime() const { return *runtime_; }
 
  private:
+  static inline thread_local BlockRunner* current_ = nullptr;
+
   struct Fiber;
   struct Thread;
   class ResetCurrent;
@@ -74,7 +76,8 @@ class BlockRunner {
   void suspend();
   void try_release_block();
   void try_release_warp(int thread);
-  void exchange(int first_lane, int lanes, unsigned mask);
+  void exchange(int first_lane, unsigned mask);
+  std::uint32_t lanes_from(int first) const;
 
   void fail(const std::string& what);
   bool failed() const { return !failure_.empty(); }

@@ -4,12 +4,19 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <random>
 #include <type_traits>
 #include <utility>
 
 namespace shardproof::host {
 namespace {
+
+// SplitMix64 (Steele, Lea, Flood 2014).
+std::uint64_t mix(std::uint64_t z) {
+  z += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
 
 std::uint32_t bits_of(float value) {
   std::uint32_t bits;
@@ -139,8 +146,9 @@ std::vector<char> reduce_as(const std::vector<const void*>& ranks, std::size_t c
   std::vector<std::size_t> order(ranks.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   if (kind == ReductionOrder::permuted || kind == ReductionOrder::tree) {
-    std::mt19937_64 random(seed * 0x9E3779B97F4A7C15u + count);
-    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+    for (std::size_t i = order.size(); i > 1; --i) {
+      std::swap(order[i - 1], order[mix(mix(seed) ^ count ^ i << 32) % i]);
+    }
   }
   const std::size_t chunk = std::max<std::size_t>(1, (count + ranks.size() - 1) / ranks.size());
   std::vector<char> result(count * sizeof(T));
@@ -196,8 +204,7 @@ Result for_type(ncclDataType_t type, With with) {
 
 ReductionOrder reduction_order(std::uint64_t seed, std::uint64_t count) {
   if (seed == 0) return ReductionOrder::by_rank;
-  std::mt19937_64 random(seed + count * 0x9E3779B97F4A7C15u);
-  return static_cast<ReductionOrder>(random() % 4);
+  return static_cast<ReductionOrder>(mix(mix(seed) ^ count) % 4);
 }
 
 std::size_t size_of(ncclDataType_t type) {

@@ -7,6 +7,10 @@
 // of Finding Bugs", 2010) find it under every seed. Hence both kinds.
 #pragma once
 
+#if defined(__BMI2__)
+#include <immintrin.h>
+#endif
+
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -43,22 +47,25 @@ class Scheduler {
       const int other = static_cast<int>(draw(static_cast<std::uint32_t>(warp) + 1));
       warp_at_rank_[at(warp)] = warp_at_rank_[at(other)];
       warp_at_rank_[at(other)] = static_cast<std::uint8_t>(warp);
-      runnable_count_[at(warp)] = 0;
+      runnable_[at(warp)] = ~std::uint32_t{0};
     }
     for (int rank = 0; rank < warps_; ++rank) {
       rank_of_warp_[warp_at_rank_[at(rank)]] = static_cast<std::uint8_t>(rank);
     }
-    for (int thread = 0; thread < threads; ++thread) make_runnable(thread);
+    waiting_ranks_ = ~std::uint32_t{0} >> (max_warps - warps_);
+    runnable_[at(warps_ - 1)] >>= warps_ * warp_size - threads;
   }
 
-  void make_runnable(int thread) {
+  // Lanes of one warp, none of which is runnable.
+  void make_runnable(int warp, std::uint32_t lanes) {
     if (schedule_ == Schedule::in_order) {
-      queue_.push_back(thread);
+      for (; lanes != 0; lanes &= lanes - 1) {
+        queue_.push_back(warp * warp_size + __builtin_ctz(lanes));
+      }
       return;
     }
-    const std::size_t warp = at(thread / warp_size);
-    runnable_[warp][at(runnable_count_[warp]++)] = static_cast<std::uint8_t>(thread % warp_size);
-    waiting_ranks_ |= 1u << rank_of_warp_[warp];
+    runnable_[at(warp)] |= lanes;
+    waiting_ranks_ |= 1u << rank_of_warp_[at(warp)];
   }
 
   // Takes one runnable thread, or `none`.
@@ -67,23 +74,16 @@ class Scheduler {
     if (waiting_ranks_ == 0) return none;
     int rank;
     if (schedule_ == Schedule::uniform) {
-      std::uint32_t ranks = waiting_ranks_;
-      const auto waiting = static_cast<std::uint32_t>(__builtin_popcount(ranks));
-      if (waiting > 1) {
-        for (std::uint32_t skip = draw(waiting); skip > 0; --skip) ranks &= ranks - 1;
-      }
-      rank = __builtin_ctz(ranks);
+      rank = draw_bit(waiting_ranks_);
     } else {
       if (warps_ > 1 && draw(picks_between_changes) == 0) swap_two_priorities();
       rank = __builtin_ctz(waiting_ranks_);
     }
     const int warp = warp_at_rank_[at(rank)];
-    auto& lanes = runnable_[at(warp)];
-    const int last = --runnable_count_[at(warp)];
-    const std::size_t chosen = draw(static_cast<std::uint32_t>(last) + 1);
-    const int lane = lanes[chosen];
-    lanes[chosen] = lanes[at(last)];
-    if (last == 0) waiting_ranks_ &= ~(1u << rank);
+    std::uint32_t& lanes = runnable_[at(warp)];
+    const int lane = draw_bit(lanes);
+    lanes &= ~(1u << lane);
+    if (lanes == 0) waiting_ranks_ &= ~(1u << rank);
     return warp * warp_size + lane;
   }
 
@@ -107,6 +107,18 @@ class Scheduler {
     random_ ^= random_ >> 27;
     const std::uint64_t high = (random_ * 0x2545F4914F6CDD1Du) >> 32;
     return static_cast<std::uint32_t>((high * bound) >> 32);
+  }
+
+  // One of the bits that are set, of which there is one at least.
+  int draw_bit(std::uint32_t bits) {
+    const auto set = static_cast<std::uint32_t>(__builtin_popcount(bits));
+    std::uint32_t skip = set > 1 ? draw(set) : 0;
+#if defined(__BMI2__)
+    return __builtin_ctz(_pdep_u32(1u << skip, bits));
+#else
+    for (; skip > 0; --skip) bits &= bits - 1;
+    return __builtin_ctz(bits);
+#endif
   }
 
   int pick_in_order() {
@@ -142,8 +154,7 @@ class Scheduler {
   std::uint32_t waiting_ranks_ = 0;  // bit r: the warp of priority r has a runnable thread
   std::array<std::uint8_t, max_warps> warp_at_rank_{};
   std::array<std::uint8_t, max_warps> rank_of_warp_{};
-  std::array<int, max_warps> runnable_count_{};
-  std::array<std::array<std::uint8_t, warp_size>, max_warps> runnable_{};
+  std::array<std::uint32_t, max_warps> runnable_{};  // a bit a lane
 };
 
 }  // namespace shardproof::host
