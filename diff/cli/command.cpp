@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "device/engine/builtin_device.h"
 #include "reference/nets/crc32.h"
 #include "reference/nets/photographs.h"
 #include "reference/nets/safetensors.h"
@@ -113,13 +114,8 @@ void add_net_options(CLI::App& command, NetArguments& arguments) {
       .add_option("--weights", arguments.weights,
                   "A safetensors file with the network's names (default: drawn from the seed)")
       ->check(some_name());
-  command.add_option("--seed", arguments.seed, "Of everything that is drawn")
-      ->check(whole_number(0, any))
-      ->capture_default_str();
-  command
-      .add_option("--threads", arguments.threads,
-                  "CPU threads, at most as many as the machine has (default: all)")
-      ->check(whole_number(1, any));
+  add_seed_option(command, arguments.seed);
+  add_threads_option(command, arguments.threads);
   command.add_flag("--json", arguments.json, "Print JSON instead of text");
 }
 
@@ -180,11 +176,53 @@ Result<NetInputs> prepare(const NetArguments& arguments, std::size_t replicas, s
                    *std::move(images), std::move(reported)};
 }
 
-unsigned threads_of(const NetArguments& arguments) {
+unsigned threads_of(std::uint64_t asked) {
   const unsigned present = std::max(1U, std::thread::hardware_concurrency());
-  return arguments.threads == 0
-             ? present
-             : static_cast<unsigned>(std::min<std::uint64_t>(arguments.threads, present));
+  return asked == 0 ? present : static_cast<unsigned>(std::min<std::uint64_t>(asked, present));
+}
+
+void add_threads_option(CLI::App& command, std::uint64_t& threads) {
+  command
+      .add_option("--threads", threads,
+                  "CPU threads, at most as many as the machine has (default: all)")
+      ->check(whole_number(1, std::numeric_limits<std::uint64_t>::max()));
+}
+
+void add_seed_option(CLI::App& command, std::uint64_t& seed) {
+  command.add_option("--seed", seed, "Of everything that is drawn")
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
+      ->capture_default_str();
+}
+
+void add_backend_option(CLI::App& command, std::string& backend) {
+  command.add_option("--backend", backend, "host or cuda")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
+}
+
+DeviceMaker device_maker(const std::string& backend, unsigned workers) {
+  if (backend == "cuda") {
+#ifdef SHARDPROOF_HAS_CUDA
+    return [](int replicas, const Schedule&) { return make_cuda_device(replicas); };
+#else
+    return [](int, const Schedule&) -> std::unique_ptr<Device> {
+      throw DeviceError("built without CUDA: install the CUDA toolkit and NCCL, and build again");
+    };
+#endif
+  }
+  return [workers](int replicas, const Schedule& schedule) {
+    return make_host_device(replicas, schedule, static_cast<int>(workers));
+  };
+}
+
+Result<std::monostate> ready_folder(const std::string& option, const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && access(folder.c_str(), W_OK | X_OK) != 0) {
+    error = std::error_code(errno, std::generic_category());
+  }
+  if (error) return Error{option + " " + folder + ": " + error.message()};
+  return std::monostate{};
 }
 
 Progress progress_bar(const std::string& what) {

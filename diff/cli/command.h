@@ -9,6 +9,7 @@
 
 #include "diff/report.h"
 #include "diff/signoff.h"
+#include "diff/unit_case.h"
 #include "reference/graph/graph.h"
 #include "reference/nets/mobilenetv4_conv_m.h"
 #include "reference/result.h"
@@ -54,8 +55,20 @@ Result<NetInputs> prepare(const NetArguments& arguments, std::size_t replicas, s
 // The machine's memory, in bytes.
 double machine_memory();
 
-// At most as many as the machine has.
-unsigned threads_of(const NetArguments& arguments);
+// Threads asked for, at most as many as the machine has; 0: as many.
+unsigned threads_of(std::uint64_t asked);
+
+// --threads, --seed and --backend (host or cuda).
+void add_threads_option(CLI::App& command, std::uint64_t& threads);
+void add_seed_option(CLI::App& command, std::uint64_t& seed);
+void add_backend_option(CLI::App& command, std::string& backend);
+
+// Devices of that backend, of so many threads each on the host. Called, it throws DeviceError where
+// the backend is not available.
+DeviceMaker device_maker(const std::string& backend, unsigned workers);
+
+// A folder that exists, or can be made, and can be written to. `option` is what asked for it.
+Result<std::monostate> ready_folder(const std::string& option, const std::string& folder);
 
 // Draws a bar on stderr where that is a terminal, after two seconds; nothing elsewhere.
 Progress progress_bar(const std::string& what);
@@ -70,6 +83,8 @@ ExitCode exit_code(SignoffResult::Verdict verdict, bool written);
 int fail(const std::string& message, ExitCode code);
 
 // Each adds a command and sets `exit_code` when it runs.
+void add_check(CLI::App& program, int& exit_code);
+void add_replay(CLI::App& program, int& exit_code);
 void add_signoff(CLI::App& program, int& exit_code);
 void add_run(CLI::App& program, int& exit_code);
 void add_separable(CLI::App& program, int& exit_code);

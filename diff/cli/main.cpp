@@ -41,6 +41,8 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   int exit_code = 0;
   add_signoff(program, exit_code);
+  add_check(program, exit_code);
+  add_replay(program, exit_code);
   add_run(program, exit_code);
   add_separable(program, exit_code);
   const std::string command = argc > 1 ? argv[1] : "";

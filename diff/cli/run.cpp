@@ -198,7 +198,7 @@ int run(const RunArguments& arguments) {
     logits = std::move(proved->logits);
     digits_proved = proved->digits;
   } else {
-    logits = confirmed(*inputs, images, threads_of(arguments.net));
+    logits = confirmed(*inputs, images, threads_of(arguments.net.threads));
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -31,27 +31,8 @@ struct SignoffArguments {
   ProgramArguments program;
 };
 
-std::unique_ptr<Device> make_device(const SignoffArguments& arguments, int replicas) {
-#ifdef SHARDPROOF_HAS_CUDA
-  if (arguments.backend == "cuda") return make_cuda_device(replicas);
-#else
-  if (arguments.backend == "cuda") {
-    throw DeviceError("built without CUDA: install the CUDA toolkit and NCCL, and build again");
-  }
-#endif
-  return make_host_device(replicas, arguments.net.seed,
-                          static_cast<int>(threads_of(arguments.net)));
-}
-
-// A folder that exists, or can be made, and can be written to.
-Result<std::monostate> ready_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error && access(folder.c_str(), W_OK | X_OK) != 0) {
-    error = std::error_code(errno, std::generic_category());
-  }
-  if (error) return Error{"--report " + folder + ": " + error.message()};
-  return std::monostate{};
+DeviceMaker maker_of(const SignoffArguments& arguments) {
+  return device_maker(arguments.backend, threads_of(arguments.net.threads));
 }
 
 // The fewest numbers that a BN site has a channel, over all replicas.
@@ -85,10 +66,12 @@ int publish(const SignoffArguments& arguments, const Report& report) {
 // The report's folder and a device, before any work is done; the exit code where one is missing.
 int make_ready(const SignoffArguments& arguments, std::unique_ptr<Device>& device) {
   if (!arguments.report.empty()) {
-    if (auto ready = ready_folder(arguments.report); !ready) return fail(ready.error(), bad_input);
+    if (auto ready = ready_folder("--report", arguments.report); !ready)
+      return fail(ready.error(), bad_input);
   }
   try {
-    device = make_device(arguments, static_cast<int>(arguments.replicas));
+    device =
+        maker_of(arguments)(static_cast<int>(arguments.replicas), {arguments.net.seed, {}});
   } catch (const DeviceError& error) {
     return fail("--backend " + arguments.backend + ": " + error.what(), backend_missing);
   }
@@ -110,7 +93,7 @@ int signoff_network(const SignoffArguments& arguments) {
 
   std::unique_ptr<Device> device;
   if (const int code = make_ready(arguments, device); code != agrees) return code;
-  const unsigned threads = threads_of(arguments.net);
+  const unsigned threads = threads_of(arguments.net.threads);
   const Tensor<float> global = unshard(inputs->images);
   SignoffTask task{inputs->synchronised, inputs->weights, {}, arguments.net.seed, threads};
   for (std::size_t r = 0; r < arguments.replicas; ++r) {
@@ -149,7 +132,8 @@ int signoff_program(const SignoffArguments& arguments) {
   std::unique_ptr<Device> device;
   if (const int code = make_ready(arguments, device); code != agrees) return code;
   device.reset();
-  const DeviceFactory make = [&](int ranks) { return make_device(arguments, ranks); };
+  const DeviceMaker maker = maker_of(arguments);
+  const DeviceFactory make = [&](int ranks) { return maker(ranks, {arguments.net.seed, {}}); };
   return publish(arguments, judge_program(arguments.program, *inputs, make, arguments.replicas,
                                           arguments.net.seed));
 }
@@ -172,9 +156,7 @@ void add_signoff(CLI::App& program, int& exit_code) {
   command->add_option("--batch", arguments->batch, "Images a replica")
       ->check(whole_number(1, kMostPlaces))
       ->capture_default_str();
-  command->add_option("--backend", arguments->backend, "host or cuda")
-      ->check(CLI::IsMember({"host", "cuda"}))
-      ->capture_default_str();
+  add_backend_option(*command, arguments->backend);
   command
       ->add_option("--report", arguments->report,
                    "Folder for signoff.json and signoff.txt, made if absent")

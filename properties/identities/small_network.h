@@ -22,25 +22,23 @@ struct SmallNetwork {
   Graph sync_graph = *mobilenetv4_conv_m(options, BatchNorm::synchronised);
   Graph batch_graph = *mobilenetv4_conv_m(options, BatchNorm::batch);
   Weights weights;
-  Tensor<Real> images;
+  Tensor<float> images;
 
   SmallNetwork(std::size_t batch, std::uint64_t seed)
-      : weights(seeded_weights(sync_graph.parameters(), seed)) {
-    Tensor<float> x({batch, 3, options.size, options.size});
+      : weights(seeded_weights(sync_graph.parameters(), seed)),
+        images({batch, 3, options.size, options.size}) {
     Random random(seed, "images");
-    for (float& value : x.values) value = static_cast<float>(random.triangular(1.5));
-    images = exact<Real>(x);
+    for (float& value : images.values) value = static_cast<float>(random.triangular(1.5));
   }
 
   // The logits of all replicas, put back together.
   std::vector<Real> sync(std::size_t replicas, const Weights& used) const {
     const NodeId wanted = sync_graph.output();
-    return unshard(
-               denote<Real>(sync_graph, used, {shards_of(replicas, images)}, {&wanted, 1}).front())
-        .values;
+    const Family<Real> shards = shards_of(replicas, exact<Real>(images));
+    return unshard(denote<Real>(sync_graph, used, {shards}, {&wanted, 1}).front()).values;
   }
   std::vector<Real> batch() const {
-    return denote_on_one_device(batch_graph, weights, images).values;
+    return denote_on_one_device(batch_graph, weights, exact<Real>(images)).values;
   }
 };
 
