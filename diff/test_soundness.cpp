@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "device/engine/builtin_device.h"
 #include "diff/draws.h"
 #include "diff/signoff.h"
 #include "diff/test_devices.h"
@@ -475,6 +476,35 @@ TEST_CASE("no correct device is called wrong at a BN site of 25,088 numbers") {
     PlainDevice device(3, named(name));
     const UnitCase unit = site({1, strains().size(), 112, 112}, false, 1);
     check_all_kinds(device, unit, {strained(unit.graph.node(0).shape, 3, 2, 1)}, 1, sound);
+    INFO(sound.text());
+    CHECK(sound.false_alarms() == 0);
+  }
+}
+
+TEST_CASE("the built-in device is called wrong with no kind of block") {
+  const std::vector<Extent> extents{{1, 1, 3}, {2, 3, 3}, {3, 4, 5}, {1, 7, 29}};
+  for (const ChannelThreads threads : {ChannelThreads::by_count, ChannelThreads::one,
+                                       ChannelThreads::one_warp, ChannelThreads::several_warps}) {
+    Soundness sound;
+    std::uint64_t seed = 0;
+    for (const std::size_t replicas : {1U, 2U, 3U, 5U}) {
+      for (const Extent& extent : extents) {
+        ++seed;
+        CAPTURE(threads, replicas, extent.batch, extent.height, extent.width, seed);
+        const auto device = make_host_device(static_cast<int>(replicas), {seed, threads}, 1);
+        for (const UnitCase& unit :
+             {site({1, strains().size(), extent.height, extent.width}, seed % 2 == 0, seed),
+              pool(extent.height, extent.width, seed)}) {
+          check_all_kinds(*device, unit,
+                          {strained(unit.graph.node(0).shape, replicas, extent.batch, seed)}, seed,
+                          sound);
+          const Probe corners =
+              corner_probe(unit.graph, unit.unit, replicas, extent.batch, seed, 1);
+          CHECK(wrong_among(judged(*device, corners.graph, corners.weights, corners.inputs,
+                                   InputKind::natural)) == 0);
+        }
+      }
+    }
     INFO(sound.text());
     CHECK(sound.false_alarms() == 0);
   }

@@ -1,3 +1,4 @@
+#include <array>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -71,6 +72,9 @@ const std::vector<Planes> plane_shapes = {
     {2, 3, 64}, {1, 31, 64}, {2, 2, 255},  {2, 2, 256},  {2, 2, 257},  {1, 3, 1024},  {5, 2, 196},
     {2, 1, 97}, {3, 2, 683}, {2, 3, 3136}, {1, 2, 8192}, {1, 1, 8193}, {2, 2, 12544}, {11, 3, 5}};
 
+constexpr std::array kinds_of_threads{ChannelThreads::by_count, ChannelThreads::one,
+                                      ChannelThreads::one_warp, ChannelThreads::several_warps};
+
 std::vector<double> exact_means(const std::vector<float>& x, const Planes& shape) {
   std::vector<double> means(shape.channels, 0.0);
   for (std::size_t i = 0; i < x.size(); ++i) means[i / shape.plane % shape.channels] += x[i];
@@ -134,72 +138,99 @@ Tap window(const float* image, std::size_t height, std::size_t width, const floa
   return tap;
 }
 
+// What a device of so many lanes makes of the terms.
+float sum_in_lanes(const std::vector<float>& terms, std::size_t lanes) {
+  std::vector<float> sums(lanes, 0.0f);
+  for (std::size_t i = 0; i < terms.size(); ++i) sums[i % lanes] += terms[i];
+  for (std::size_t half = lanes / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+  }
+  return sums[0];
+}
+
 }  // namespace
 
 TEST_CASE("channel means and variances agree with double loops") {
-  const auto device = make_host_device(1, 0, 2);
-  for (const Planes& shape : plane_shapes) {
-    CAPTURE(shape.batch, shape.channels, shape.plane);
-    const std::vector<float> x = random_numbers(shape.count(), 1);
-    const std::vector<double> expected = exact_means(x, shape);
-    const std::vector<float> own = mean_on(*device, x, shape);
-    const std::vector<float> global = random_numbers(shape.channels, 2);
-    const std::vector<float> variance = variance_on(*device, x, own, global, shape);
-    const double m = static_cast<double>(shape.batch * shape.plane);
-    for (std::size_t c = 0; c < shape.channels; ++c) {
-      double magnitude = 0.0, squares = 0.0;
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        if (i / shape.plane % shape.channels != c) continue;
-        magnitude += std::fabs(x[i]);
-        squares += (double{x[i]} - own[c]) * (double{x[i]} - own[c]);
+  for (const ChannelThreads threads : kinds_of_threads)
+    for (const Planes& shape : plane_shapes) {
+      const auto device = make_host_device(1, {0, threads}, 2);
+      CAPTURE(threads, shape.batch, shape.channels, shape.plane);
+      const std::vector<float> x = random_numbers(shape.count(), 1);
+      const std::vector<double> expected = exact_means(x, shape);
+      const std::vector<float> own = mean_on(*device, x, shape);
+      const std::vector<float> global = random_numbers(shape.channels, 2);
+      const std::vector<float> variance = variance_on(*device, x, own, global, shape);
+      const double m = static_cast<double>(shape.batch * shape.plane);
+      for (std::size_t c = 0; c < shape.channels; ++c) {
+        double magnitude = 0.0, squares = 0.0;
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          if (i / shape.plane % shape.channels != c) continue;
+          magnitude += std::fabs(x[i]);
+          squares += (double{x[i]} - own[c]) * (double{x[i]} - own[c]);
+        }
+        const double distance = double{own[c]} - global[c];
+        const double exact = squares / m + distance * distance;
+        // Any-order bounds; the factor covers the roundings that are not additions.
+        REQUIRE(std::fabs(own[c] - expected[c]) <= (m + 1) * u * magnitude / m);
+        REQUIRE(std::fabs(variance[c] - exact) <= (m + 6) * u * exact);
       }
-      const double distance = double{own[c]} - global[c];
-      const double exact = squares / m + distance * distance;
-      // Any-order bounds; the factor covers the roundings that are not additions.
-      REQUIRE(std::fabs(own[c] - expected[c]) <= (m + 1) * u * magnitude / m);
-      REQUIRE(std::fabs(variance[c] - exact) <= (m + 6) * u * exact);
     }
-  }
 }
 
 TEST_CASE("sums of integers are exact in every shape") {
-  const auto device = make_host_device(1, 4, 1);
-  for (const Planes& shape : plane_shapes) {
-    CAPTURE(shape.batch, shape.channels, shape.plane);
-    const std::size_t m = shape.batch * shape.plane;
-    std::vector<float> x(shape.count());
-    for (std::size_t i = 0; i < x.size(); ++i)
-      x[i] = static_cast<float>(i * 2654435761u >> 7 & 255);
-    std::vector<double> sums = exact_means(x, shape);
-    const std::vector<float> means = mean_on(*device, x, shape);
-    for (std::size_t c = 0; c < shape.channels; ++c) {
-      const auto sum = static_cast<float>(std::round(sums[c] * static_cast<double>(m)));
-      REQUIRE(means[c] == sum / static_cast<float>(m));
+  for (const ChannelThreads threads : kinds_of_threads)
+    for (const Planes& shape : plane_shapes) {
+      const auto device = make_host_device(1, {4, threads}, 1);
+      CAPTURE(threads, shape.batch, shape.channels, shape.plane);
+      const std::size_t m = shape.batch * shape.plane;
+      std::vector<float> x(shape.count());
+      for (std::size_t i = 0; i < x.size(); ++i)
+        x[i] = static_cast<float>(i * 2654435761u >> 7 & 255);
+      std::vector<double> sums = exact_means(x, shape);
+      const std::vector<float> means = mean_on(*device, x, shape);
+      for (std::size_t c = 0; c < shape.channels; ++c) {
+        const auto sum = static_cast<float>(std::round(sums[c] * static_cast<double>(m)));
+        REQUIRE(means[c] == sum / static_cast<float>(m));
+      }
     }
-  }
 }
 
-TEST_CASE("sums follow the lanes that the contract states") {
-  const auto device = make_host_device(1, 0, 1);
-  for (const Planes& shape : {Planes{2, 3, 49}, Planes{1, 2, 7}, Planes{2, 3, 300},
-                              Planes{3, 2, 1000}, Planes{2, 1, 5000}}) {
-    const std::vector<float> x = random_numbers(shape.count(), 3);
-    const std::vector<float> means = mean_on(*device, x, shape);
-    const std::size_t lanes =
-        device->contract(Operation::channel_mean, shape.batch, shape.plane).lanes;
-    CAPTURE(shape.plane, lanes);
-    for (std::size_t c = 0; c < shape.channels; ++c) {
-      std::vector<float> sums(lanes, 0.0f);
-      std::size_t term = 0;
-      for (std::size_t n = 0; n < shape.batch; ++n) {
-        for (std::size_t i = 0; i < shape.plane; ++i) {
-          sums[term++ % lanes] += x[(n * shape.channels + c) * shape.plane + i];
+TEST_CASE("sums follow the lanes that the contract states, bit for bit") {
+  const std::array<std::size_t, 4> fixed{0, 1, 32, 64};  // lanes; 0: by count
+  for (const ChannelThreads threads : kinds_of_threads) {
+    for (const Planes& shape : plane_shapes) {
+      const auto device = make_host_device(1, {3, threads}, 1);
+      const auto lanes_of = [&](Operation operation) {
+        return device->contract(operation, shape.batch, shape.plane).lanes;
+      };
+      const std::size_t lanes = lanes_of(Operation::channel_mean);
+      CAPTURE(shape.batch, shape.channels, shape.plane, lanes);
+      const std::size_t asked = fixed.at(static_cast<std::size_t>(threads));
+      REQUIRE((asked == 0 || lanes == asked));
+      REQUIRE(lanes_of(Operation::channel_variance) == lanes);
+      const std::vector<float> x = random_numbers(shape.count(), 3);
+      const std::vector<float> own = mean_on(*device, x, shape);
+      const std::vector<float> variance = variance_on(*device, x, own, own, shape);
+      const OnDevice in(*device, x), pooled(*device, shape.batch * shape.channels);
+      device->global_average_pool({0, in, pooled, shape.batch, shape.channels, shape.plane});
+      const std::vector<float> pool = pooled.values();
+      const auto m = static_cast<float>(shape.batch * shape.plane);
+      for (std::size_t c = 0; c < shape.channels; ++c) {
+        std::vector<float> numbers, squares;
+        for (std::size_t n = 0; n < shape.batch; ++n) {
+          const std::size_t first = (n * shape.channels + c) * shape.plane;
+          const std::vector<float> plane(&x[first], &x[first] + shape.plane);
+          numbers.insert(numbers.end(), plane.begin(), plane.end());
+          REQUIRE(pool[n * shape.channels + c] ==
+                  sum_in_lanes(plane, lanes_of(Operation::global_average_pool)) /
+                      static_cast<float>(shape.plane));
         }
+        for (const float number : numbers) {
+          squares.push_back((number - own[c]) * (number - own[c]));
+        }
+        REQUIRE(own[c] == sum_in_lanes(numbers, lanes) / m);
+        REQUIRE(variance[c] == sum_in_lanes(squares, lanes) / m);
       }
-      for (std::size_t half = lanes / 2; half > 0; half /= 2) {
-        for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
-      }
-      REQUIRE(means[c] == sums[0] / static_cast<float>(shape.batch * shape.plane));
     }
   }
 }
@@ -445,8 +476,8 @@ TEST_CASE("fifty schedules and any number of workers give the same bits") {
   const Planes long_rows{2, 2, 5000};
   const std::vector<float> x = random_numbers(shape.count(), 20);
   const std::vector<float> y = random_numbers(long_rows.count(), 21);
-  const auto run = [&](std::uint64_t seed, int workers) {
-    const auto device = make_host_device(1, seed, workers);
+  const auto run = [&](std::uint64_t seed, ChannelThreads threads, int workers) {
+    const auto device = make_host_device(1, {seed, threads}, workers);
     Bits all;
     for (const auto& [values, planes] : {std::pair{&x, &shape}, std::pair{&y, &long_rows}}) {
       const std::vector<float> mean = mean_on(*device, *values, *planes);
@@ -458,9 +489,11 @@ TEST_CASE("fifty schedules and any number of workers give the same bits") {
     }
     return all;
   };
-  const Bits expected = run(0, 1);
-  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
-    REQUIRE(run(seed, static_cast<int>(seed % 3) + 1) == expected);
+  for (const ChannelThreads threads : kinds_of_threads) {
+    const Bits expected = run(0, threads, 1);
+    for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+      REQUIRE(run(seed, threads, static_cast<int>(seed % 3) + 1) == expected);
+    }
   }
 }
 
