@@ -10,20 +10,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "device/engine/device.h"
 #include "device/engine/owned_optimizer.h"
+#include "diff/program_case.h"
 #include "diff/signoff.h"
-#include "diff/verdict.h"
 #include "reference/slots/array_program.h"
 
 namespace shardproof {
-
-enum class OwnerMap { mod, blocks, greedy, table };
 
 struct ProgramTask {
   const ArrayProgram& program;
@@ -33,49 +29,28 @@ struct ProgramTask {
   std::size_t ranks = 4;
   std::size_t steps = 3;
   std::uint64_t seed = 1;
+  std::string text = {};  // of the program; empty: a failing case cannot be given with its numbers
 };
 
 // A device of so many ranks, all alike; called several times.
 using DeviceFactory = std::function<std::unique_ptr<Device>(int ranks)>;
 
-// The first number of a claim that is wrong.
-struct ProgramDisagreement {
-  std::string claim, input;
-  std::size_t step = 0;        // from 1
-  std::size_t rank = 0;        // where it was found
-  std::optional<Owner> owner;  // of its coordinate
-  std::string slot;            // "m[1][3]": element 3 of parameter 1
-  double got = 0, expected = 0, bound = 0;
-  std::size_t line = 0;  // of the assignment that wrote the slot last; 0: none did
+// One way to run the step: what gradients and starts are like, and how the parameters are cut and
+// moved.
+struct Variation {
+  enum class Gradients { natural, lattice, corners, infinity, nan };
+  std::string name;
+  Gradients gradients;
+  bool strained;  // hyper-parameters away from 0 and 1, parameters of many magnitudes
+  OwnedOptimizerOptions options;
 };
+std::vector<Variation> variations(std::size_t coordinates);
 
-// A small case in which a claim fails that failed in the whole one.
-struct SmallestCase {
-  std::vector<ParameterShape> shapes;
-  std::size_t ranks = 0, steps = 0;
-  std::uint64_t seed = 0;
-  ProgramDisagreement disagreement;
-};
-
-struct ProgramResult {
-  std::vector<Comparison> comparisons;  // node: the claim; part: the input it was tried on
-  std::vector<ProgramDisagreement> disagreements;  // the first of each claim that failed
-  std::vector<std::string> overwritten;            // places outside of what is owned
-  std::string failure;                             // the device failed: what it said
-  std::string out_of_memory;                       // what the device lacked memory for
-  std::optional<SmallestCase> smallest;
-  std::string device;
-  std::set<std::string> judged;       // claims that compared a finite number
-  std::vector<std::string> unjudged;  // claims that did not
-  bool exact = true;                  // whether device and reference were compared bit for bit
-
-  SignoffResult::Verdict verdict() const;
-};
-
-Ownership make_ownership(const ProgramTask& task, std::size_t ranks);
+// The task as one variation runs it, its numbers drawn.
+ProgramCase program_case(const ProgramTask& task, const Variation& variation);
 
 // The program must be separable. Throws what OwnedOptimizer's constructor throws.
-ProgramResult sign_off_program(const DeviceFactory& make, const ProgramTask& task,
+ProgramResult sign_off_program(const DeviceFactory& factory, const ProgramTask& task,
                                const Progress& progress = {});
 
 }  // namespace shardproof
