@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "diff/shrink.h"
 #include "reference/numbers/random.h"
 
 namespace shardproof {
@@ -220,6 +221,12 @@ Draws draws_of_case(const Identity& identity, const Property& property, std::uin
 CaseResult shrink_case(const Identity& identity, const Property& property, CaseResult found,
                        const DeviceMaker& make) {
   CaseResult small = DrawShrinker(identity, property, make, std::move(found)).shrink();
+  if (auto* unit = std::get_if<UnitCase>(&small.wrong)) {
+    *unit = shrink(*unit, make);
+    const UnitVerdict verdict = judge_unit_case(make, *unit);
+    const Comparison* wrong = verdict.first_wrong();
+    small.message = wrong != nullptr ? describe(*wrong) : verdict.failure;
+  }
   return small;
 }
 
