@@ -788,6 +788,18 @@ Result<std::monostate> known_schema(const Json& json) {
   return std::monostate{};
 }
 
+// A file's own words may stand in a complaint: cut where they are long, and of one line.
+std::string one_line(std::string text) {
+  constexpr std::size_t kLongest = 400;
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  if (text.size() <= kLongest) return text;
+  std::size_t end = kLongest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end) + "...";
+}
+
 }  // namespace
 
 Recorded record(const DeviceMaker& make, const UnitCase& c) {
@@ -805,6 +817,36 @@ Recorded record(const DeviceMaker& make, const UnitCase& c) {
   const double expected = wrong->worst.expected;
   recorded.worst = {wrong->node, wrong->part, wrong->worst, exact ? exact->lower : expected,
                     exact ? exact->upper : expected};
+  return recorded;
+}
+
+Recorded record(const DeviceMaker& make, const ProgramCase& c) {
+  const ProgramResult result = judge_program_case(make, c);
+  Recorded recorded;
+  recorded.device = result.device;
+  const auto wrong = first_wrong(result);
+  switch (result.verdict()) {
+    case SignoffResult::Verdict::agrees:
+      recorded.verdict = Outcome::agrees;
+      break;
+    case SignoffResult::Verdict::disagrees:
+      recorded.verdict = Outcome::wrong;
+      break;
+    case SignoffResult::Verdict::none:
+      break;
+  }
+  if (!wrong) return recorded;
+  recorded.told = result.failure;
+  if (!recorded.told.empty()) return recorded;
+  recorded.told = fmt::format(
+      "{}: {} after step {} on rank {} got {:.9g}, exact {:.9g}, bound {:.3g}", wrong->claim,
+      wrong->slot, wrong->step, wrong->rank, wrong->got, wrong->expected, wrong->bound);
+  RecordedWorst worst;
+  worst.node = wrong->claim;
+  worst.part = wrong->slot;
+  worst.difference = {wrong->rank, wrong->element, wrong->got, wrong->expected, wrong->bound, 0};
+  worst.lower = worst.upper = wrong->expected;
+  recorded.worst = worst;
   return recorded;
 }
 
@@ -832,17 +874,21 @@ std::string to_text(const CaseFile& file) {
                {"draws", to_json(file.draws)}};
   const auto* unit = std::get_if<UnitCase>(&file.content);
   if (unit != nullptr) json["unit"] = json_of(*unit);
+  if (const auto* program = std::get_if<ProgramCase>(&file.content)) {
+    json["program"] = to_json(*program);
+  }
   if (file.recorded) json["recorded"] = json_of(*file.recorded, unit);
   return laid_out(json);
 }
 
 Result<CaseFile> read_case(std::string_view text) {
   const auto json = parsed(text);
-  if (!json) return Error{json.error()};
-  if (const auto known = known_schema(*json); !known) return Error{known.error()};
+  if (!json) return Error{one_line(json.error())};
+  if (const auto known = known_schema(*json); !known) return Error{one_line(known.error())};
   std::string complaint;
   const Place top(&*json, "", complaint);
-  top.object({"schema", "version", "identity", "property", "draws"}, {"unit", "recorded"});
+  top.object({"schema", "version", "identity", "property", "draws"},
+             {"unit", "program", "recorded"});
   CaseFile file;
   file.version = top.at("version").text();
   file.identity = top.at("identity").text();
@@ -853,8 +899,18 @@ Result<CaseFile> read_case(std::string_view text) {
     unit = &file.content.emplace<UnitCase>();
     read_unit(top.at("unit"), *unit);
   }
+  if (top.has("program")) {
+    if (unit != nullptr) top.at("program").complain("a second case beside the unit");
+    auto program = program_case_of(json->at("program"));
+    if (!program && complaint.empty()) {
+      const std::string& error = program.error();
+      complaint = error.starts_with("/") ? "/program" + error : "/program: " + error;
+    } else if (program && unit == nullptr) {
+      file.content = std::move(*program);
+    }
+  }
   if (top.has("recorded")) file.recorded = read_recorded(top.at("recorded"), unit);
-  if (!complaint.empty()) return Error{complaint};
+  if (!complaint.empty()) return Error{one_line(complaint)};
   return file;
 }
 

@@ -12,16 +12,17 @@
 #include <vector>
 
 #include "diff/drawn.h"
+#include "diff/program_case.h"
 #include "diff/unit_case.h"
 #include "diff/verdict.h"
 #include "reference/result.h"
 
 namespace shardproof {
 
-// The wrong output of a case that is furthest beyond its bound.
+// The wrong output that was found first.
 struct RecordedWorst {
-  std::string node, part;
-  Difference difference;
+  std::string node, part;       // of a program its claim, and the slot
+  Difference difference;        // of a program by rank and element
   double lower = 0, upper = 0;  // what encloses the exact value
 };
 
@@ -39,12 +40,15 @@ struct CaseFile {
   std::string identity, property;
   std::string version;  // of the program that wrote it
   std::vector<Drawn> draws;
-  std::variant<std::monostate, UnitCase> content;  // of a device; none: the draws are the case
+  std::variant<std::monostate, UnitCase, ProgramCase>
+      content;  // of a device; none: the draws are the case
   std::optional<Recorded> recorded;
 };
 
-// Runs the case and records what the device does. Throws what judge_unit_case throws.
+// Runs the case and records what the device does. Throws what judge_unit_case or
+// judge_program_case throws.
 Recorded record(const DeviceMaker& make, const UnitCase& c);
+Recorded record(const DeviceMaker& make, const ProgramCase& c);
 
 std::string to_text(const CaseFile& file);
 
