@@ -122,7 +122,7 @@ ProgramCase shrink(const ProgramCase& c, const DeviceMaker& make, std::size_t ev
 
 // Numbers of a case that its program does not declare: starts that differ from the declared one,
 // and gradients.
-std::size_t own_numbers(const ProgramCase& c);
+std::size_t count_of_numbers(const ProgramCase& c);
 
 // JSON: numbers as exact_number.h writes them, the program as its lines; starts that are as
 // declared are left out.

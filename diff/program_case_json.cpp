@@ -206,7 +206,7 @@ std::vector<ParameterShape> shapes_of(Reader& reader, const Json* value) {
 
 }  // namespace
 
-std::size_t own_numbers(const ProgramCase& c) {
+std::size_t count_of_numbers(const ProgramCase& c) {
   std::size_t count = 0;
   const Result<ArrayProgram> program = compile_separable("program", c.program);
   if (program) {

@@ -5,10 +5,14 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "device/engine/builtin_device.h"
 #include "device/engine/forwarding_device.h"
+#include "diff/case_file.h"
+#include "diff/exact_number.h"
+#include "diff/program_case.h"
 #include "diff/program_report.h"
 #include "diff/program_signoff.h"
 #include "reference/numbers/bfloat16.h"
@@ -21,8 +25,10 @@ using Verdict = SignoffResult::Verdict;
 
 namespace {
 
+std::string text_of(const std::string& name) { return std::string(*optimizer_text(name)); }
+
 ArrayProgram optimizer(const std::string& name) {
-  const auto text = parse_program(name, *optimizer_text(name));
+  const auto text = parse_program(name, text_of(name));
   REQUIRE(text);
   auto program = compile_array(name, *text);
   REQUIRE(program);
@@ -46,7 +52,7 @@ ProgramResult sign(const DeviceFactory& make, const std::string& name,
                    std::vector<ParameterShape> shapes, std::size_t ranks, OwnerMap owners,
                    std::size_t steps = 3) {
   const ArrayProgram program = optimizer(name);
-  ProgramTask task{program, std::move(shapes), owners, {}, ranks, steps, 7};
+  ProgramTask task{program, std::move(shapes), owners, {}, ranks, steps, 7, text_of(name)};
   return sign_off_program(make, task);
 }
 
@@ -56,8 +62,40 @@ std::string told(const ProgramResult& result) {
   return to_text(report);
 }
 
+// The device of a test: the same whatever the schedule.
+DeviceMaker scheduled(const DeviceFactory& make) {
+  return [make](int ranks, const Schedule&) { return make(ranks); };
+}
+
+// The case has numbers of its own, is wrong in the claim that it was drawn for, is as wrong when
+// it is written and read again, and becomes small: at most 16 numbers on at most 3 ranks.
+void check_shrinks(const DeviceFactory& factory, const SmallestCase& smallest) {
+  const DeviceMaker make = scheduled(factory);
+  const auto wrong = first_wrong(judge_program_case(make, smallest.numbers));
+  REQUIRE(wrong);
+  const ProgramCase small = shrink(smallest.numbers, make);
+  INFO(laid_out(to_json(small)));
+  const auto still = first_wrong(judge_program_case(make, small));
+  REQUIRE(still);
+  CHECK(still->claim == wrong->claim);
+  CHECK(small.ranks <= 3);
+  CHECK(count_of_numbers(small) <= 16);
+  CHECK(to_json(shrink(smallest.numbers, make)) == to_json(small));
+  const auto read = program_case_of(to_json(small));
+  REQUIRE(read);
+  const auto again = first_wrong(judge_program_case(make, *read));
+  REQUIRE(again);
+  CHECK(again->claim == still->claim);
+  CHECK(again->slot == still->slot);
+  CHECK(exact_number(static_cast<float>(again->got)) ==
+        exact_number(static_cast<float>(still->got)));
+}
+
 // It disagrees on this claim among others, and some case of at most 4 coordinates shows it.
-void check_caught(const ProgramResult& result, const std::string& claim) {
+void check_caught(const DeviceFactory& make, const std::string& name,
+                  std::vector<ParameterShape> shapes, std::size_t ranks, OwnerMap owners,
+                  const std::string& claim) {
+  const ProgramResult result = sign(make, name, std::move(shapes), ranks, owners);
   INFO(told(result));
   CHECK(result.verdict() == Verdict::disagrees);
   const auto named =
@@ -66,6 +104,7 @@ void check_caught(const ProgramResult& result, const std::string& claim) {
   CHECK(named);
   REQUIRE(result.smallest);
   CHECK(elements(Scope::coordinate, result.smallest->shapes) <= 4);
+  check_shrinks(make, *result.smallest);
 }
 
 // The last rank's slice of a reduce-scatter begins one number early: its pads are counted wrong.
@@ -376,33 +415,31 @@ TEST_CASE("a table of owners agrees, and 50 steps stay in lockstep") {
 }
 
 TEST_CASE("wrong tail padding is caught") {
-  check_caught(sign(made<ShiftedTail>(), "adamw", {{5}, {4}}, 2, OwnerMap::blocks),
+  check_caught(made<ShiftedTail>(), "adamw", {{5}, {4}}, 2, OwnerMap::blocks,
                "mean of the gradients");
 }
 
 TEST_CASE("a norm of the local shard only is caught") {
-  check_caught(
-      sign(made<LocalNorm>(), "global-norm-clipping-separable", {{6}}, 2, OwnerMap::blocks),
-      "collectives of the program");
+  check_caught(made<LocalNorm>(), "global-norm-clipping-separable", {{6}}, 2, OwnerMap::blocks,
+               "collectives of the program");
 }
 
 TEST_CASE("a step counter stuck on a rank that owns nothing is caught") {
-  check_caught(sign(made<StuckCounter>(), "adamw", {{2}}, 3, OwnerMap::mod),
-               "owned against replicated");
+  check_caught(made<StuckCounter>(), "adamw", {{2}}, 3, OwnerMap::mod, "owned against replicated");
 }
 
 TEST_CASE("an owner map off by one is caught") {
-  check_caught(sign(made<OwnerOffByOne>(), "momentum", {{6}, {3}}, 3, OwnerMap::blocks),
+  check_caught(made<OwnerOffByOne>(), "momentum", {{6}, {3}}, 3, OwnerMap::blocks,
                "owned against replicated");
 }
 
 TEST_CASE("a stale gather is caught") {
-  check_caught(sign(made<StaleGather>(), "adamw", {{6}}, 2, OwnerMap::blocks),
+  check_caught(made<StaleGather>(), "adamw", {{6}}, 2, OwnerMap::blocks,
                "gathered parameters are the owners'");
 }
 
 TEST_CASE("gradients summed, not averaged, are caught") {
-  check_caught(sign(made<NoDivide>(), "sgd", {{6}}, 2, OwnerMap::blocks), "mean of the gradients");
+  check_caught(made<NoDivide>(), "sgd", {{6}}, 2, OwnerMap::blocks, "mean of the gradients");
 }
 
 TEST_CASE("bfloat16 parameters rounded towards zero are caught") {
@@ -412,7 +449,7 @@ TEST_CASE("bfloat16 parameters rounded towards zero are caught") {
 }
 
 TEST_CASE("contraction that the contract does not tell of is wrong, and else within its bounds") {
-  check_caught(sign(made<Contracting<false>>(), "adamw", {{40}}, 2, OwnerMap::blocks),
+  check_caught(made<Contracting<false>>(), "adamw", {{40}}, 2, OwnerMap::blocks,
                "device against reference");
   for (const std::string name : {"adamw", "lamb-separable", "radam"}) {
     const ProgramResult result =
@@ -428,7 +465,7 @@ TEST_CASE("a reduction in bfloat16 is caught, and one by premultiplied terms unl
     for (const float t : terms) sum = round_to_bfloat16(sum + round_to_bfloat16(t));
     return sum / static_cast<float>(terms.size());
   };
-  check_caught(sign(with_mean(bfloat16_mean), "sgd", {{5}, {4}}, 4, OwnerMap::blocks),
+  check_caught(with_mean(bfloat16_mean), "sgd", {{5}, {4}}, 4, OwnerMap::blocks,
                "mean of the gradients");
   const auto premultiplied = [](const std::vector<float>& terms) {
     float sum = 0;
@@ -436,7 +473,7 @@ TEST_CASE("a reduction in bfloat16 is caught, and one by premultiplied terms unl
     return sum;
   };
   for (const std::size_t ranks : {3, 5, 6, 7}) {
-    check_caught(sign(with_mean(premultiplied), "sgd", {{5}, {4}}, ranks, OwnerMap::mod),
+    check_caught(with_mean(premultiplied), "sgd", {{5}, {4}}, ranks, OwnerMap::mod,
                  "mean of the gradients");
   }
   class Tells : public OwnMean {
@@ -491,9 +528,9 @@ TEST_CASE("NaN turned into a number is caught, also where contraction is told of
 }
 
 TEST_CASE("collectives wrong on one rank, or rounded to float32 on each rank, are caught") {
-  check_caught(sign(made<NoSumOnOneRank>(), "lamb-separable", {{5}, {2, 3}}, 3, OwnerMap::blocks),
+  check_caught(made<NoSumOnOneRank>(), "lamb-separable", {{5}, {2, 3}}, 3, OwnerMap::blocks,
                "collectives of the program on one rank");
-  check_caught(sign(made<Float32Sums>(), "lamb-separable", {{5}, {7}}, 2, OwnerMap::blocks),
+  check_caught(made<Float32Sums>(), "lamb-separable", {{5}, {7}}, 2, OwnerMap::blocks,
                "collectives of the program");
 }
 
