@@ -19,6 +19,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "diff/exact_number.h"
 #include "diff/explain.h"
 
 namespace shardproof {
@@ -96,43 +97,11 @@ std::string name_of(Enum value, const Names<Enum, N>& names) {
   throw std::logic_error("a value without a name");
 }
 
-// ---- Numbers as text
-
-template <class Float, class Bits>
-std::string number_text(Float x) {
-  if (std::isnan(x)) return fmt::format("nan:{:0{}x}", std::bit_cast<Bits>(x), 2 * sizeof(x));
-  return fmt::format("{:a}", static_cast<double>(x));
-}
-std::string exact_text(float x) { return number_text<float, std::uint32_t>(x); }
-std::string exact_text(double x) { return number_text<double, std::uint64_t>(x); }
-
-// None unless the text is the one that exact_text gives the number.
-template <class Float, class Bits>
-std::optional<Float> number_of(const std::string& text) {
-  Float number = 0;
-  if (text.starts_with("nan:")) {
-    Bits bits = 0;
-    std::from_chars(text.data() + 4, text.data() + text.size(), bits, 16);
-    number = std::bit_cast<Float>(bits);
-  } else if (text == "inf" || text == "-inf") {
-    number = std::numeric_limits<Float>::infinity() * (text == "inf" ? 1 : -1);
-  } else {
-    const bool negative = text.starts_with("-");
-    const std::size_t digits = (negative ? 1 : 0) + 2;  // after "0x"
-    if (text.size() <= digits) return std::nullopt;
-    double value = 0;
-    std::from_chars(text.data() + digits, text.data() + text.size(), value, std::chars_format::hex);
-    number = static_cast<Float>(negative ? -value : value);
-  }
-  if (exact_text(number) != text) return std::nullopt;
-  return number;
-}
-
 // ---- Writing
 
 Json json_of(const std::vector<float>& values) {
   Json list = Json::array();
-  for (const float value : values) list.push_back(exact_text(value));
+  for (const float value : values) list.push_back(exact_number(value));
   return list;
 }
 
@@ -182,7 +151,7 @@ Json json_of_operation(const UnitLayout& layout) {
           json = {{"operation", "bn_sync"},
                   {"gamma", op.gamma},
                   {"beta", op.beta},
-                  {"epsilon", exact_text(op.epsilon)}};
+                  {"epsilon", exact_number(op.epsilon)}};
           if (layout.relu) json["relu"] = layout.name;
         }
       },
@@ -219,7 +188,7 @@ Json json_of(Operation operation, const Contract& contract) {
           {"mean", name_of(contract.mean, kMeans)},
           {"statistics", name_of(contract.statistics, kStatistics)},
           {"form", name_of(contract.form, kForms)},
-          {"root", exact_text(contract.root)},
+          {"root", exact_number(contract.root)},
           {"root_exact_at_powers_of_four", contract.root_exact_at_powers_of_four},
           {"contraction", contract.contraction},
           {"subnormals_kept", contract.subnormals_kept}};
@@ -235,10 +204,10 @@ Json json_of(const Recorded& recorded, const UnitCase* unit) {
                      {"part", worst.part},
                      {"replica", worst.difference.replica},
                      {"index", worst.difference.index},
-                     {"got", exact_text(worst.difference.got)},
-                     {"expected", exact_text(worst.difference.expected)},
-                     {"enclosure", {exact_text(worst.lower), exact_text(worst.upper)}},
-                     {"bound", exact_text(worst.difference.bound)}};
+                     {"got", exact_number(worst.difference.got)},
+                     {"expected", exact_number(worst.difference.expected)},
+                     {"enclosure", {exact_number(worst.lower), exact_number(worst.upper)}},
+                     {"bound", exact_number(worst.difference.bound)}};
   }
   if (unit == nullptr) return json;
   json["contracts"] = Json::array();
@@ -357,8 +326,8 @@ class Place {
     if (number > most) complain(fmt::format("{} is more than {}", number, most));
     return number > most ? 0 : number;
   }
-  float float32() const { return number<float, std::uint32_t>("float32"); }
-  double float64() const { return number<double, std::uint64_t>("float64"); }
+  float float32() const { return number<float>("float32"); }
+  double float64() const { return number<double>("float64"); }
   std::vector<float> floats(std::size_t expected) const {
     const std::size_t found = count();
     if (well() && found != expected) {
@@ -396,11 +365,11 @@ class Place {
              what);
     return false;
   }
-  template <class Float, class Bits>
+  template <class Float>
   Float number(const std::string& format) const {
     const std::string given = text();
     if (!well()) return 0;
-    const auto number = number_of<Float, Bits>(given);
+    const auto number = exact_number_of<Float>(given);
     if (!number) {
       complain("\"" + given.substr(0, 40) + "\" is no " + format +
                " number as it is written here (\"0x1.8p+1\", \"inf\", \"nan:7fc00001\")");

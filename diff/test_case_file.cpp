@@ -150,6 +150,52 @@ TEST_CASE("a case of draws alone is read and written again byte for byte") {
   CHECK(std::holds_alternative<std::monostate>(read->content));
 }
 
+TEST_CASE("the case file of a slot program is read and written again byte for byte") {
+  CaseFile file;
+  file.identity = "ownership";
+  file.property = "p";
+  ProgramCase c;
+  c.program = "program sgd\nshared lr = 0.5\nparameter p\ngradient g\np = p - lr*g\n";
+  c.shapes = {{1, 3}};
+  c.ranks = 2;
+  const auto compiled = compile_separable("sgd", c.program);
+  REQUIRE(compiled);
+  c.start = with_fixed_values({}, *compiled, c.shapes);
+  c.start[ArraySlot{Scope::shared, 0}] = {0.5F};
+  c.start[*compiled->find(ArrayProgram::Role::parameter)] = {1, 2, 3};
+  c.gradients = {{{1, 0, 0.1F}, {0, 4, -0.0F}}};
+  // The device's parameters are off by one: every statement on them is wrong.
+  struct OffByOne : ForwardingDevice {
+    using ForwardingDevice::ForwardingDevice;
+    void owned_step(const OwnedStepCall& call) override {
+      base().owned_step(call);
+      for (float* field : call.fields) {
+        if (field != nullptr) field[0] += 1;
+      }
+    }
+  };
+  file.recorded = record(
+      [](int ranks, const Schedule& schedule) {
+        return std::make_unique<OffByOne>(make_host_device(ranks, schedule, 1));
+      },
+      c);
+  CHECK(file.recorded->verdict == Outcome::wrong);
+  REQUIRE(file.recorded->worst);
+  const RecordedWorst& worst = *file.recorded->worst;
+  CHECK(file.recorded->told.starts_with(worst.node + ": " + worst.part + " after step 1 on rank "));
+  file.content = c;
+  const std::string text = to_text(file);
+  const auto read = read_case(text);
+  REQUIRE(read);
+  CHECK(to_text(*read) == text);
+  CHECK(std::get<ProgramCase>(read->content).gradients == c.gradients);
+  CHECK(error_of(replaced(text, "\"ranks\": 2", "\"ranks\": 3")) ==
+        "/program/gradients/0: a list of 2, needs 3: one entry a rank");
+  auto json = nlohmann::ordered_json::parse(text);
+  json["unit"] = nlohmann::ordered_json::parse(text_of_small_site())["unit"];
+  CHECK(error_of(json.dump()) == "/program: a second case beside the unit");
+}
+
 TEST_CASE("a small case is readable: what belongs together stands on one line") {
   const std::string text = text_of_small_site();
   CHECK(text.starts_with("{\n \"schema\": \"shardproof/case/1\",\n"));
@@ -345,6 +391,15 @@ TEST_CASE("an unknown operation and a second contract of one operation are refus
         "/recorded/contracts: none of channel_variance");
   CHECK(error_of(replaced(text, "\"mean\": \"divide\"", "\"mean\": \"shift\"")) ==
         "/recorded/contracts/0/mean: \"shift\" is none of divide, reciprocal, premultiply");
+}
+
+TEST_CASE("what a file says in its own words stands in a complaint on one short line") {
+  const std::string error =
+      error_of("{\"schema\": \"shardproof/case/1\", \"\\n\\u001b" + std::string(5000, 'x') +
+               "\": 1, \"version\": \"\", \"identity\": \"\", \"property\": \"\", "
+               "\"draws\": []}");
+  CHECK(error.starts_with("/??xxx"));
+  CHECK(error.size() < 450);
 }
 
 TEST_CASE("a number that is not written as these are is refused") {
