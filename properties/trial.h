@@ -1,14 +1,13 @@
 // Trial: the device that a case is tried on, and where a case that was found wrong is left.
 #pragma once
 
-#include <variant>
-
+#include "diff/case_file.h"
 #include "diff/unit_case.h"
 
 namespace shardproof {
 
 struct Trial {
-  using Wrong = std::variant<std::monostate, UnitCase>;
+  using Wrong = decltype(CaseFile::content);
 
   const DeviceMaker& make;
   Wrong wrong;  // in its own numbers
