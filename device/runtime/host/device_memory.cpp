@@ -85,7 +85,7 @@ class Resting {
 };
 
 // By size in pages of at least 4096 bytes, from 0.
-thread_local std::array<Spares<Resting, 256>, DeviceMemory::open_bytes / 4096 + 1> resting;
+thread_local std::array<Spares<Resting, 128>, DeviceMemory::open_bytes / 4096 + 1> resting;
 
 }  // namespace
 

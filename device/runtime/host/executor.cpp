@@ -97,7 +97,7 @@ std::uint64_t block_step(std::uint64_t seed, std::uint64_t blocks) {
 }
 
 // With the stacks of their fibers.
-thread_local Spares<std::unique_ptr<BlockRunner>, 16> spare_runners;
+thread_local Spares<std::unique_ptr<BlockRunner>, 4> spare_runners;
 
 }  // namespace
 

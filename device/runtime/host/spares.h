@@ -1,7 +1,8 @@
 // Spares: what ended devices leave on an OS thread for its next device, as malloc keeps freed
 // memory, since making mappings anew costs more than a small launch. Nothing in them may tell one
 // device of another. First in, first out, so that memory rests for as long as it can. Sanitizer
-// builds keep none, so that each device starts on what the sanitizer knows as fresh.
+// builds keep none, so that each device starts on what the sanitizer knows as fresh. `capacity` is
+// small where an item holds many mappings: a process has room for 65530, shared by all its threads.
 #pragma once
 
 #include <cstddef>
