@@ -127,31 +127,31 @@ inline ProgramSizes reading_across(Draws& draws, ProgramSizes sizes) {
 }
 
 // Maps from coordinates to owners: what systems use, and tables without any order.
-enum class OwnerMap { mod, each_its_own, one, more_than_coordinates, blocks, greedy, table };
+enum class MapToOwners { mod, each_its_own, one, more_than_coordinates, blocks, greedy, table };
 inline constexpr std::array<std::string_view, 7> kOwnerMaps = {
     "mod", "each its own", "one owner", "more than coordinates", "blocks", "greedy", "a table"};
 
-inline Ownership random_ownership(OwnerMap map, std::size_t owners, std::size_t coordinates,
+inline Ownership random_ownership(MapToOwners map, std::size_t owners, std::size_t coordinates,
                                   Random random) {
   switch (map) {
-    case OwnerMap::mod:
+    case MapToOwners::mod:
       return mod_ownership(coordinates, owners);
-    case OwnerMap::each_its_own:
+    case MapToOwners::each_its_own:
       return mod_ownership(coordinates, 0);
-    case OwnerMap::one:
+    case MapToOwners::one:
       return mod_ownership(coordinates, 1);
-    case OwnerMap::more_than_coordinates:
+    case MapToOwners::more_than_coordinates:
       return mod_ownership(coordinates, coordinates + owners);
-    case OwnerMap::blocks:
+    case MapToOwners::blocks:
       return block_ownership(coordinates, owners);
-    case OwnerMap::greedy: {
+    case MapToOwners::greedy: {
       std::vector<std::size_t> sizes;
       for (std::size_t left = coordinates; left > 0; left -= sizes.back()) {
         sizes.push_back(random.below(left + 1));
       }
       return greedy_ownership(sizes, owners);
     }
-    case OwnerMap::table: {
+    case MapToOwners::table: {
       Ownership ownership{owners, {}};
       for (std::size_t i = 0; i < coordinates; ++i) {
         ownership.owner_of.push_back(static_cast<Owner>(random.below(owners)));
@@ -170,7 +170,7 @@ struct OwnedProgram {
 };
 
 inline OwnedProgram draw_owned_program(Draws& draws, const ProgramSizes& sizes) {
-  const auto map = static_cast<OwnerMap>(draws.kind("owner map", kOwnerMaps));
+  const auto map = static_cast<MapToOwners>(draws.kind("owner map", kOwnerMaps));
   const std::size_t owners = draws.size("owners", 1, 8);
   const std::uint64_t seed = draws.seed();
   return {random_program(sizes, Random(seed, "program")),

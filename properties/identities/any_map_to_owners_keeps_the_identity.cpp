@@ -16,7 +16,7 @@ void every_kind_of_map(Draws& draws, Trial&) {
   const std::uint64_t seed = draws.seed();
   const RandomProgram drawn = random_program(sizes, Random(seed, "program"));
   for (std::size_t map = 0; map < kOwnerMaps.size(); ++map) {
-    const Ownership ownership = random_ownership(static_cast<OwnerMap>(map), owners,
+    const Ownership ownership = random_ownership(static_cast<MapToOwners>(map), owners,
                                                  sizes.coordinates, Random(seed, "ownership", map));
     const bool total = ownership.owner_of.size() == sizes.coordinates &&
                        std::all_of(ownership.owner_of.begin(), ownership.owner_of.end(),

@@ -214,7 +214,7 @@ void harm(Draws& draws, Trial&) {
   }
   claim(!found.numbers, "what is harmless has no numbers to show");
   for (std::size_t map = 0; map < kOwnerMaps.size(); ++map) {
-    const Ownership ownership = random_ownership(static_cast<OwnerMap>(map), owners,
+    const Ownership ownership = random_ownership(static_cast<MapToOwners>(map), owners,
                                                  drawn.coordinates, Random(seed, "ownership", map));
     claim(where_ownership_fails_over_terms(drawn, ownership).empty(),
           "what is harmless holds for every map, over terms");
