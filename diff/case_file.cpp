@@ -20,7 +20,6 @@
 #include <utility>
 
 #include "diff/exact_number.h"
-#include "diff/explain.h"
 
 namespace shardproof {
 namespace {
@@ -298,11 +297,13 @@ class Place {
         return Place(nullptr, pointer_ + "/" + std::string(field), complaint_).complain("missing");
       }
     }
-    for (const auto& [key, value] : value_->items()) {
+    for (auto field = value_->begin(); field != value_->end(); ++field) {
       const auto among = [&](const std::vector<std::string_view>& list) {
-        return std::find(list.begin(), list.end(), key) != list.end();
+        return std::find(list.begin(), list.end(), field.key()) != list.end();
       };
-      if (!among(fields) && !among(optional)) return at(key).complain("no field of that name");
+      if (!among(fields) && !among(optional)) {
+        return at(field.key()).complain("no field of that name");
+      }
     }
   }
   bool has(std::string_view field) const { return well() && value_->contains(field); }
@@ -770,54 +771,6 @@ std::string one_line(std::string text) {
 }
 
 }  // namespace
-
-Recorded record(const DeviceMaker& make, const UnitCase& c) {
-  const UnitVerdict verdict = judge_unit_case(make, c);
-  Recorded recorded;
-  recorded.device = verdict.device;
-  recorded.verdict = verdict.outcome();
-  recorded.contracts = verdict.contracts;
-  recorded.written = verdict.written;
-  recorded.told = verdict.failure;
-  const Comparison* wrong = verdict.first_wrong();
-  if (wrong == nullptr) return recorded;
-  if (recorded.told.empty()) recorded.told = describe(*wrong);
-  const auto exact = exact_value(c, verdict, *wrong);
-  const double expected = wrong->worst.expected;
-  recorded.worst = {wrong->node, wrong->part, wrong->worst, exact ? exact->lower : expected,
-                    exact ? exact->upper : expected};
-  return recorded;
-}
-
-Recorded record(const DeviceMaker& make, const ProgramCase& c) {
-  const ProgramResult result = judge_program_case(make, c);
-  Recorded recorded;
-  recorded.device = result.device;
-  const auto wrong = first_wrong(result);
-  switch (result.verdict()) {
-    case SignoffResult::Verdict::agrees:
-      recorded.verdict = Outcome::agrees;
-      break;
-    case SignoffResult::Verdict::disagrees:
-      recorded.verdict = Outcome::wrong;
-      break;
-    case SignoffResult::Verdict::none:
-      break;
-  }
-  if (!wrong) return recorded;
-  recorded.told = result.failure;
-  if (!recorded.told.empty()) return recorded;
-  recorded.told = fmt::format(
-      "{}: {} after step {} on rank {} got {:.9g}, exact {:.9g}, bound {:.3g}", wrong->claim,
-      wrong->slot, wrong->step, wrong->rank, wrong->got, wrong->expected, wrong->bound);
-  RecordedWorst worst;
-  worst.node = wrong->claim;
-  worst.part = wrong->slot;
-  worst.difference = {wrong->rank, wrong->element, wrong->got, wrong->expected, wrong->bound, 0};
-  worst.lower = worst.upper = wrong->expected;
-  recorded.worst = worst;
-  return recorded;
-}
 
 nlohmann::ordered_json to_json(const std::vector<Drawn>& draws) {
   Json list = Json::array();

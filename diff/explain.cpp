@@ -32,7 +32,7 @@ Rational rational_of(const Bound& bound) {
   mpq_t fraction;
   mpq_init(fraction);
   mpfr_get_q(fraction, bound.backend().data());
-  const Rational result{fraction};
+  Rational result{fraction};
   mpq_clear(fraction);
   return result;
 }
@@ -251,7 +251,8 @@ class Case {
   }
 
   Enclosed value(const Comparison& comparison) const {
-    const auto& [replica, index, got, expected, bound, ratio] = comparison.worst;
+    const std::size_t replica = comparison.worst.replica;
+    const std::size_t index = comparison.worst.index;
     const auto exactly = [](const Rational& x) { return Enclosed{x, x}; };
     const auto id = node(comparison.node);
     if (!id) throw std::domain_error("a node of another graph");
@@ -266,7 +267,7 @@ class Case {
     const std::size_t of_channel = site && node.per_example ? channel : index;
     if (comparison.part == "equal on all replicas" ||
         comparison.part == "unrecorded run repeats the bits") {
-      return exactly(rational(static_cast<float>(expected)));
+      return exactly(rational(static_cast<float>(comparison.worst.expected)));
     }
     if (comparison.part == "batch mean") return exactly(batch_mean(of_channel));
     if (comparison.part == "batch variance") return exactly(batch_variance(of_channel));
