@@ -1,5 +1,7 @@
 #include "diff/program_case.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,8 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "device/engine/forwarding_device.h"
 #include "diff/bounds.h"
+#include "diff/given_sums.h"
 #include "reference/numbers/bfloat16.h"
 #include "reference/slots/array_elements.h"
 #include "reference/slots/array_run.h"
@@ -25,38 +27,6 @@ using Role = ArrayProgram::Role;
 ArraySlot slot_at(std::size_t scope, std::size_t index) {
   return {static_cast<Scope>(scope), static_cast<std::uint16_t>(index)};
 }
-
-// Hands on the sums that another run's collectives gave, in the order in which they ran: between a
-// sharded and a replicated run they may differ by the order of additions. What the device gives
-// itself is kept, to be judged apart.
-class GivenSums : public ForwardingDevice {
- public:
-  using ForwardingDevice::ForwardingDevice;
-
-  void give(const std::vector<OwnedOptimizer::Collective>& collectives) {
-    given_.clear();
-    computed_.clear();
-    for (const auto& collective : collectives) given_.push_back(collective.values.at(0));
-  }
-  // [collective][rank][element]
-  const std::vector<std::vector<std::vector<float>>>& computed() const { return computed_; }
-
-  void all_reduce_sums(const AllReduceSumsCall& call) override {
-    base().all_reduce_sums(call);
-    synchronize();
-    const std::vector<float>& values = given_.at(computed_.size());
-    auto& computed = computed_.emplace_back();
-    for (std::size_t rank = 0; rank < call.result.size(); ++rank) {
-      computed.emplace_back(call.count);
-      download(static_cast<int>(rank), call.result[rank], computed.back().data(), call.count);
-      upload(static_cast<int>(rank), call.result[rank], values.data(), call.count);
-    }
-  }
-
- private:
-  std::vector<std::vector<float>> given_;
-  std::vector<std::vector<std::vector<float>>> computed_;
-};
 
 class ProgramJudge {
  public:
@@ -141,17 +111,9 @@ class ProgramJudge {
     std::size_t first, last_line;
   };
 
-  // The program runs in the loosest of what the operations say that run parts of it, and its sums
-  // likewise.
   void read_contracts(const Device& device) {
     using Of = shardproof::Operation;
-    program_contract_ = device.contract(Of::owned_step, 1, 1);
-    for (const Of operation : {Of::shared_step, Of::shared_sum}) {
-      const Contract part = device.contract(operation, 1, 1);
-      program_contract_.contraction |= part.contraction;
-      program_contract_.subnormals_kept &= part.subnormals_kept;
-      program_contract_.root = std::max(program_contract_.root, part.root);
-    }
+    program_contract_ = program_contract(device);
     sums_contract_ = device.contract(Of::all_reduce_sums, 1, 1);
     const Contract partial = device.contract(Of::partial_sums, 1, 1);
     if (unit_roundoff(partial.accumulate) > unit_roundoff(sums_contract_.accumulate)) {
@@ -514,6 +476,17 @@ class ProgramJudge {
 
 }  // namespace
 
+Contract program_contract(const Device& device) {
+  Contract contract = device.contract(Operation::owned_step, 1, 1);
+  for (const Operation operation : {Operation::shared_step, Operation::shared_sum}) {
+    const Contract part = device.contract(operation, 1, 1);
+    contract.contraction |= part.contraction;
+    contract.subnormals_kept &= part.subnormals_kept;
+    contract.root = std::max(contract.root, part.root);
+  }
+  return contract;
+}
+
 SignoffResult::Verdict ProgramResult::verdict() const {
   using Verdict = SignoffResult::Verdict;
   if (!failure.empty() || !disagreements.empty() || !overwritten.empty()) return Verdict::disagrees;
@@ -603,6 +576,13 @@ ProgramResult judge_program_case(const DeviceMaker& make, const ProgramCase& c) 
     return c.gradients.empty() ? std::vector<std::vector<float>>(c.ranks)
                                : c.gradients.at(step - 1);
   });
+}
+
+std::string describe(const ProgramDisagreement& wrong) {
+  if (wrong.slot.empty()) return wrong.claim;  // a write outside of what is owned, or a failure
+  return fmt::format("{}: {} after step {} on rank {} got {:.9g}, exact {:.9g}, bound {:.3g}",
+                     wrong.claim, wrong.slot, wrong.step, wrong.rank, wrong.got, wrong.expected,
+                     wrong.bound);
 }
 
 std::optional<ProgramDisagreement> first_wrong(const ProgramResult& result,

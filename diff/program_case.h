@@ -60,6 +60,9 @@ struct ProgramDisagreement {
   std::size_t element = 0;
 };
 
+// "CLAIM: m[1][3] after step 2 on rank 1 got 0.5, exact 0.25, bound 0"
+std::string describe(const ProgramDisagreement& disagreement);
+
 // A small case, drawn from a seed, in which a claim fails that failed in the whole one.
 struct SmallestCase {
   std::vector<ParameterShape> shapes;
@@ -107,6 +110,9 @@ ProgramResult judge_program_case(const DeviceMaker& make, const ProgramCase& c);
 ProgramResult judge_program_case(const DeviceMaker& make, const ProgramCase& c,
                                  const ArrayProgram& program, const StepGradients& gradients,
                                  const std::function<void(std::size_t)>& step_done = {});
+
+// The loosest of what the device says of the operations that run parts of a program.
+Contract program_contract(const Device& device);
 
 // What a run has wrong, as one disagreement: the first of those claims, a write outside of what is
 // owned ("written outside of what is owned"), or a failure ("the device failed"); none of these:
