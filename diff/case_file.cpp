@@ -734,6 +734,8 @@ Result<Json> parsed(std::string_view text) {
                    ", before its last bracket"};
     }
     return Error{"not JSON at " + line_and_column(text, error.byte)};
+  } catch (const Json::out_of_range&) {
+    return Error{"a number beyond the range of float64"};
   }
 }
 

@@ -268,6 +268,7 @@ TEST_CASE("no JSON, and JSON that is cut off, name the place") {
   CHECK(error_of("{\n \"schema\": shardproof") == "not JSON at line 2, column 12");
   CHECK(error_of("") == "not whole: the JSON ends at line 1, column 1, before its last bracket");
   CHECK(error_of("{\"a\": \"\xff\"}") == "not JSON at line 1, column 8");
+  CHECK(error_of("{\"a\": 7e+27777}") == "a number beyond the range of float64");
   const std::string text = text_of_small_site();
   for (std::size_t size = 1; size + 2 < text.size(); size += 7) {
     const std::string error = error_of(text.substr(0, size));
