@@ -221,12 +221,13 @@ Draws draws_of_case(const Identity& identity, const Property& property, std::uin
 CaseResult shrink_case(const Identity& identity, const Property& property, CaseResult found,
                        const DeviceMaker& make) {
   CaseResult small = DrawShrinker(identity, property, make, std::move(found)).shrink();
-  if (auto* unit = std::get_if<UnitCase>(&small.wrong)) {
-    *unit = shrink(*unit, make);
-    const UnitVerdict verdict = judge_unit_case(make, *unit);
-    const Comparison* wrong = verdict.first_wrong();
-    small.message = wrong != nullptr ? describe(*wrong) : verdict.failure;
-  }
+  const auto shrink_numbers = [&](auto& content) {
+    if constexpr (!std::is_same_v<std::decay_t<decltype(content)>, std::monostate>) {
+      content = shrink(content, make);
+      small.message = record(make, content).told;
+    }
+  };
+  std::visit(shrink_numbers, small.wrong);
   return small;
 }
 

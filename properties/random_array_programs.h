@@ -137,7 +137,7 @@ class RandomArrayProgram {
     ExpressionNode node;
     node.kind = static_cast<Kind>(first + random_.below(last - first + 1));
     if (node.kind == Kind::power) {
-      static constexpr std::array<int, 5> kExponents = {-2, -1, 1, 2, 3};
+      static constexpr std::array<int, 6> kExponents = {-2, -1, 0, 1, 2, 3};
       node.exponent = kExponents[random_.below(kExponents.size())];
     }
     for (std::size_t k = 1; k < operands(node.kind); ++k) {

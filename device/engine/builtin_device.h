@@ -24,8 +24,8 @@ struct Schedule {
 // Runs the kernels on the CPU: blocks on `workers` threads, the threads of a block in an order
 // drawn from the schedule's seed, products by Eigen, collectives in this process in an order drawn
 // from the seed. Results do not depend on `workers`. Throws DeviceError unless `replicas` and
-// `workers` are at least 1. An out-of-bounds access by a kernel ends the process with a line that
-// names kernel, block and thread.
+// `workers` are at least 1; an out-of-bounds access by a kernel throws one that names kernel, block
+// and thread.
 std::unique_ptr<Device> make_host_device(int replicas, const Schedule& schedule, int workers);
 
 // Of ChannelThreads::by_count.

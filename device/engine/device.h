@@ -6,8 +6,8 @@
 //
 // Pointers in a call lie in the memory of the replica that the call names; vectors and what stands
 // in them are the caller's. Outputs never overlap inputs unless a call says so. Work may be queued:
-// outputs are complete after `synchronize` or `download`. Failures throw DeviceError; an
-// out-of-bounds access on the host executor ends the process (executor.h).
+// outputs are complete after `synchronize` or `download`. Failures throw DeviceError, an
+// out-of-bounds access on the host executor too.
 #pragma once
 
 #include <cstddef>

@@ -11,6 +11,7 @@
 #include "diff/case_file.h"
 #include "diff/cli/command.h"
 #include "diff/explain.h"
+#include "diff/explain_program.h"
 #include "properties/check.h"
 
 namespace shardproof::cli {
@@ -61,6 +62,28 @@ Judged judged(const UnitCase& c, const UnitVerdict& verdict, bool is_recorded) {
   return result;
 }
 
+Judged judged(const ProgramCase& c, const ProgramResult& result, const DeviceMaker& make) {
+  Judged judged;
+  judged.who = result.device;
+  const auto wrong = first_wrong(result);
+  if (wrong) judged.told = describe(*wrong);
+  switch (result.verdict()) {
+    case SignoffResult::Verdict::agrees:
+      judged.outcome = Outcome::agrees;
+      break;
+    case SignoffResult::Verdict::disagrees:
+      judged.outcome = Outcome::wrong;
+      break;
+    case SignoffResult::Verdict::none:
+      judged.told = result.out_of_memory;
+      break;
+  }
+  const Explanation explanation = explained(c, result, make);
+  judged.explanation = to_text(explanation);
+  judged.explanation_in_json = to_json(explanation);
+  return judged;
+}
+
 // The record of a unit is judged anew; that of anything else is what it says.
 Judged by_record(const CaseFile& file) {
   const Recorded& recorded = *file.recorded;
@@ -101,6 +124,11 @@ Result<Judged> by_device(const CaseFile& file, const ReplayArguments& arguments)
     UnitCase c = *unit;
     if (arguments.seed) c.schedule.seed = *arguments.seed;
     return judged(c, judge_unit_case(make, c), false);
+  }
+  if (auto program = std::get_if<ProgramCase>(&file.content)) {
+    ProgramCase c = *program;
+    if (arguments.seed) c.schedule.seed = *arguments.seed;
+    return judged(c, judge_program_case(make, c), make);
   }
   return by_property(file, make);
 }

@@ -70,8 +70,7 @@ int make_ready(const SignoffArguments& arguments, std::unique_ptr<Device>& devic
       return fail(ready.error(), bad_input);
   }
   try {
-    device =
-        maker_of(arguments)(static_cast<int>(arguments.replicas), {arguments.net.seed, {}});
+    device = maker_of(arguments)(static_cast<int>(arguments.replicas), {arguments.net.seed, {}});
   } catch (const DeviceError& error) {
     return fail("--backend " + arguments.backend + ": " + error.what(), backend_missing);
   }

@@ -1,5 +1,6 @@
 // A5 (spec §1): the identity needs no `mod`. Any total map from coordinates to owners keeps it.
 #include "properties/identities/identities.h"
+#include "properties/program_cases.h"
 #include "properties/random_programs.h"
 
 namespace shardproof {
@@ -35,6 +36,12 @@ void all_maps_of_four(Draws& draws, Trial&) {
   }
 }
 
+void on_the_device(Draws& draws, Trial& trial) {
+  ProgramCaseSizes sizes = draw_program_case_sizes(draws);
+  sizes.owners = OwnerMap::table;
+  claim_step_agrees(random_program_case(sizes, draws.seed()), trial);
+}
+
 }  // namespace
 
 Identity any_map_to_owners_keeps_the_identity() {
@@ -46,7 +53,10 @@ Identity any_map_to_owners_keeps_the_identity() {
           .properties = {{.name = "every kind of map, over terms", .holds = every_kind_of_map},
                          {.name = "all maps of four coordinates to three owners, over terms",
                           .holds = all_maps_of_four,
-                          .one_in = 4}}};
+                          .one_in = 4},
+                         {.name = "a sharded step on the device, owners by a table",
+                          .form = Property::Form::device,
+                          .holds = on_the_device}}};
 }
 
 }  // namespace shardproof

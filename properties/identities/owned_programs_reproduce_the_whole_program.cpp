@@ -2,6 +2,7 @@
 // program, what each owner's part gives at the slots it owns is what the whole program gives. Over
 // terms, which decides it for every type at once, and bit for bit over the number types.
 #include "properties/identities/identities.h"
+#include "properties/program_cases.h"
 #include "properties/random_programs.h"
 
 namespace shardproof {
@@ -40,6 +41,11 @@ void over_numbers(Draws& draws, Trial&) {
   claim(where.empty(), "the owner's value is the whole program's: " + where);
 }
 
+// Owned against replicated on the device, and both against the reference.
+void on_the_device(Draws& draws, Trial& trial) {
+  claim_step_agrees(draw_program_case(draws), trial);
+}
+
 }  // namespace
 
 Identity owned_programs_reproduce_the_whole_program() {
@@ -50,7 +56,10 @@ Identity owned_programs_reproduce_the_whole_program() {
               "what the whole program gives.",
           .theorem = "Per-coordinate ownership reproduces the replicated update",
           .properties = {{.name = "over terms", .holds = over_terms},
-                         {.name = "bit for bit over numbers", .holds = over_numbers}}};
+                         {.name = "bit for bit over numbers", .holds = over_numbers},
+                         {.name = "a sharded step on the device",
+                          .form = Property::Form::device,
+                          .holds = on_the_device}}};
 }
 
 }  // namespace shardproof

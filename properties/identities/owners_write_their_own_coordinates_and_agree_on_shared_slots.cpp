@@ -1,6 +1,7 @@
 // A3 (spec §1): no two owners write the same coordinate's slot, every assignment to one is some
 // owner's, and the shared slots end equal on all owners.
 #include "properties/identities/identities.h"
+#include "properties/program_cases.h"
 #include "properties/random_programs.h"
 
 namespace shardproof {
@@ -54,6 +55,15 @@ void shared_slots(Draws& draws, Trial&) {
   }
 }
 
+// Nothing is written outside of what is owned, and what all ranks hold they hold alike.
+void on_the_device(Draws& draws, Trial& trial) {
+  claim_step_agrees(draw_program_case(draws), trial, [](const std::string& claim) {
+    return claim.starts_with(kOverwritten) ||
+           claim.find("equal on all ranks") != std::string::npos ||
+           claim.find("gathered") != std::string::npos || claim.starts_with("owned against");
+  });
+}
+
 }  // namespace
 
 Identity owners_write_their_own_coordinates_and_agree_on_shared_slots() {
@@ -64,7 +74,10 @@ Identity owners_write_their_own_coordinates_and_agree_on_shared_slots() {
               "on all owners.",
           .theorem = "Per-coordinate ownership reproduces the replicated update",
           .properties = {{.name = "who writes what", .holds = who_writes},
-                         {.name = "shared slots end equal, bit for bit", .holds = shared_slots}}};
+                         {.name = "shared slots end equal, bit for bit", .holds = shared_slots},
+                         {.name = "a sharded step on the device",
+                          .form = Property::Form::device,
+                          .holds = on_the_device}}};
 }
 
 }  // namespace shardproof

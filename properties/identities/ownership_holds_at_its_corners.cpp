@@ -2,6 +2,7 @@
 // replicated program), more owners than coordinates, the empty program, slots assigned many times
 // and slots never assigned.
 #include "properties/identities/identities.h"
+#include "properties/program_cases.h"
 #include "properties/random_programs.h"
 
 namespace shardproof {
@@ -114,6 +115,30 @@ void at_a_corner(Draws& draws, Trial&) {
   }
 }
 
+void on_the_device(Draws& draws, Trial& trial) {
+  static constexpr std::array<std::string_view, 4> corners = {
+      "one rank", "more ranks than coordinates", "no coordinate", "a parameter of none"};
+  const std::size_t corner = draws.kind("corner", corners);
+  ProgramCaseSizes sizes = draw_program_case_sizes(draws);
+  switch (corner) {
+    case 0:
+      sizes.ranks = 1;
+      break;
+    case 1:
+      sizes.shapes = {{1, 1}, {1, 2}};
+      sizes.ranks = std::max<std::size_t>(sizes.ranks, 4);
+      break;
+    case 2:
+      sizes.shapes = {{0, 1}};
+      break;
+    default:
+      sizes.shapes.push_back({0, 1});
+      sizes.shapes.push_back({1, 1});
+      break;
+  }
+  claim_step_agrees(random_program_case(sizes, draws.seed()), trial);
+}
+
 }  // namespace
 
 Identity ownership_holds_at_its_corners() {
@@ -123,7 +148,10 @@ Identity ownership_holds_at_its_corners() {
               "Ownership holds with no owners, one, or more than coordinates, for the "
               "empty program, and for slots assigned many times or never.",
           .theorem = "Per-coordinate ownership reproduces the replicated update",
-          .properties = {{.name = "at its corners", .holds = at_a_corner}}};
+          .properties = {{.name = "at its corners", .holds = at_a_corner},
+                         {.name = "a sharded step on the device",
+                          .form = Property::Form::device,
+                          .holds = on_the_device}}};
 }
 
 }  // namespace shardproof

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "properties/identities/identities.h"
+#include "properties/program_cases.h"
 #include "properties/random_programs.h"
 
 namespace shardproof {
@@ -42,6 +43,15 @@ void any_start(Draws& draws, Trial&) {
   type == 0 ? check_over<float>(given) : check_over<BFloat16>(given);
 }
 
+// Whatever stands in the device's memory where nothing was put.
+void on_the_device(Draws& draws, Trial& trial) {
+  const DeviceMaker littered = with_littered_memory(trial.make);
+  Trial on_litter{littered, {}};
+  const ProgramCase drawn = draw_program_case(draws);
+  claim_step_agrees(drawn, trial);
+  claim_step_agrees(drawn, on_litter);
+}
+
 }  // namespace
 
 Identity slots_that_an_owner_does_not_run_may_start_with_anything() {
@@ -51,7 +61,10 @@ Identity slots_that_an_owner_does_not_run_may_start_with_anything() {
               "Slots that an owner does not run may start with NaN or anything else: its "
               "results do not move.",
           .theorem = "Per-coordinate ownership reproduces the replicated update",
-          .properties = {{.name = "from NaN and from anything", .holds = any_start}}};
+          .properties = {{.name = "from NaN and from anything", .holds = any_start},
+                         {.name = "a sharded step on the device, from any memory",
+                          .form = Property::Form::device,
+                          .holds = on_the_device}}};
 }
 
 }  // namespace shardproof

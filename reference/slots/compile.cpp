@@ -364,9 +364,15 @@ class ArrayCompiler {
     }
     // Coarse slots count as shared: one that two assignments used would join what each reads.
     if (scope_ != Scope::coordinate) free_[index_of(scope_)].clear();
-    const Value value = evaluate(assigned.expression, *this);
+    Value value = evaluate(assigned.expression, *this);
     declared.available = index + 1;
     if (reducing_) {
+      // x^0 reads nothing: its one number stands for every element that is added up.
+      if (value.slot.scope != scope_) {
+        const ArraySlot spread = new_temporary(scope_);
+        add(index + 1, ArrayAssignment{spread, ValueFunction::copy, {value.slot}});
+        value = {spread};
+      }
       const bool mean = assigned.reduction == Assigned::Reduction::mean;
       add(index + 1, ArrayProgram::Reduction{target_, value.slot, mean, assigned.all_reduce});
       release(value);

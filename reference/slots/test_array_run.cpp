@@ -221,6 +221,32 @@ TEST_CASE("a caller's values stand in for collective sums, and for those only") 
   CHECK(after.values[4][0] == std::vector<float>{3, 4, 3});
 }
 
+TEST_CASE("a sum of what reads nothing counts the elements") {
+  const ArrayProgram program =
+      compiled("f",
+               "state m\nshared s\nper parameter q, r\nq = all_reduce sum(m^0)\nr = mean(m^0)\n"
+               "s = all_reduce sum(m^0)\nm = m*q + r");
+  const std::vector<ParameterShape> shapes{{3}, {2, 2}};
+  ArrayState<float> state;
+  state.values[0] = {{0}};
+  state.values[1] = {{0, 0}, {0, 0}};
+  state.values[4] = {{1, 1, 1, 2, 2, 2, 2}};
+  // As many slots as the compiled program has.
+  for (std::size_t scope = 0; scope < kScopes; ++scope) {
+    auto& slots = state.values[scope];
+    for (std::size_t k = slots.size(); k < program.slots[scope].size(); ++k) {
+      const auto& initial = program.slots[scope][k].initial;
+      slots.emplace_back(elements(static_cast<Scope>(scope), shapes),
+                         initial ? Arithmetic<float>::constant(*initial) : 0.0F);
+    }
+  }
+  const ArrayState<float> after = array_run<float>(state, program, shapes);
+  CHECK(after.values[1][0] == std::vector<float>{3, 4});
+  CHECK(after.values[1][1] == std::vector<float>{1, 1});
+  CHECK(after.values[0][0] == std::vector<float>{7});
+  CHECK(after.values[4][0] == std::vector<float>{4, 4, 4, 9, 9, 9, 9});
+}
+
 TEST_CASE("an array of the wrong length is refused") {
   const ArrayProgram program = compiled("f", "state m\nm = m + 1");
   const std::vector<ParameterShape> shapes{{2}};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -92,6 +93,20 @@ void BlockRunner::describe_current(char* text, std::size_t size) const {
   std::snprintf(text, size, "kernel %.*s, block (%u,%u,%u), thread (%u,%u,%u)",
                 static_cast<int>(launch_->kernel.size()), launch_->kernel.data(), block_.x,
                 block_.y, block_.z, threadIdx.x, threadIdx.y, threadIdx.z);
+}
+
+bool BlockRunner::is_out_of_stack(std::uintptr_t stack_pointer) const {
+  return stack_pointer < reinterpret_cast<std::uintptr_t>(current_fiber_->bottom) + 2 * page;
+}
+
+void BlockRunner::note_fault(const char* what) {
+  std::snprintf(fault_.data(), fault_.size(), "%s", what);
+}
+
+void BlockRunner::leave_faulting_thread() {
+  fail(name(running_) + ": out-of-bounds access, " + fault_.data());
+  leave_to_worker();
+  std::abort();  // a launch that failed is never resumed
 }
 
 // ---- Blocks

@@ -49,8 +49,15 @@ class BlockRunner {
                                int argument, int width, Site site);
   void* shared_memory() const { return shared_; }
 
-  // "kernel NAME, block (x,y,z), thread (x,y,z)": who runs now, for the fault handler.
+  // For the fault handler, which makes no memory. "kernel NAME, block (x,y,z), thread (x,y,z)": who
+  // runs now.
   void describe_current(char* text, std::size_t size) const;
+  // Whether a thread with that stack pointer has no room left to run anything.
+  bool is_out_of_stack(std::uintptr_t stack_pointer) const;
+  // What the thread that runs did, told when the launch is left.
+  void note_fault(const char* what);
+  // Leaves the launch of the thread that runs, which fails with what was noted.
+  [[noreturn]] void leave_faulting_thread();
   const Runtime& runtime() const { return *runtime_; }
 
  private:
@@ -92,6 +99,7 @@ class BlockRunner {
   dim3 shape_{0, 0, 0};
   int threads_in_block_ = 0;
   std::string failure_;
+  std::array<char, 256> fault_{};
 
   Scheduler scheduler_;
   std::vector<Thread> threads_;

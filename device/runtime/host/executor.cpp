@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -20,22 +21,60 @@ constexpr bool report_faults = false;  // the sanitizer does
 constexpr bool report_faults = true;
 #endif
 
-// A fault in kernel text ends the process with one line. Any other fault takes its usual course.
-void report_fault(int signal_number, siginfo_t* information, void*) {
-  const BlockRunner* const runner = BlockRunner::current();
+// Called in place of the rest of the thread that faulted.
+void leave_faulting_thread() { BlockRunner::current()->leave_faulting_thread(); }
+
+// Of a thread that a signal interrupted.
+struct Registers {
+#if defined(__x86_64__)
+  greg_t& stack_pointer;
+  greg_t& next_instruction;
+  explicit Registers(ucontext_t& context)
+      : stack_pointer(context.uc_mcontext.gregs[REG_RSP]),
+        next_instruction(context.uc_mcontext.gregs[REG_RIP]) {}
+  // As after a call, below what the interrupted function may use unasked.
+  void call(void (*function)()) {
+    stack_pointer = ((stack_pointer - 128) & ~greg_t{15}) - 8;
+    next_instruction = reinterpret_cast<greg_t>(function);
+  }
+#elif defined(__aarch64__)
+  unsigned long long& stack_pointer;
+  unsigned long long& next_instruction;
+  explicit Registers(ucontext_t& context)
+      : stack_pointer(context.uc_mcontext.sp), next_instruction(context.uc_mcontext.pc) {}
+  void call(void (*function)()) {
+    stack_pointer &= ~15ULL;
+    next_instruction = reinterpret_cast<std::uintptr_t>(function);
+  }
+#else
+#error "say here how a thread goes on in another function on this processor"
+#endif
+};
+
+// A fault in kernel text makes its launch fail; a stack overflow ends the process with one line,
+// since nothing can run on that stack. Any other fault takes its usual course.
+void report_fault(int signal_number, siginfo_t* information, void* context) {
+  BlockRunner* const runner = BlockRunner::current();
   if (runner == nullptr) {
     signal(signal_number, SIG_DFL);
     return;
   }
-  char who[400];
+  Registers registers(*static_cast<ucontext_t*>(context));
+  const bool overflow =
+      runner->is_out_of_stack(static_cast<std::uintptr_t>(registers.stack_pointer));
   char where[200];
+  if (!runner->runtime().memory().describe(information->si_addr, where, sizeof where)) {
+    std::snprintf(where, sizeof where, "%p, outside every allocation (%s)", information->si_addr,
+                  overflow ? "stack overflow" : "shared memory overrun?");
+  }
+  if (!overflow) {
+    runner->note_fault(where);
+    registers.call(leave_faulting_thread);
+    return;
+  }
+  char who[400];
   char line[700];
   runner->describe_current(who, sizeof who);
-  if (!runner->runtime().memory().describe(information->si_addr, where, sizeof where)) {
-    std::snprintf(where, sizeof where,
-                  "%p, outside every allocation (shared memory overrun or stack overflow?)",
-                  information->si_addr);
-  }
   const int length = std::snprintf(line, sizeof line, "%s: out-of-bounds access, %s\n", who, where);
   static_cast<void>(!write(STDERR_FILENO, line, static_cast<std::size_t>(length)));
   _exit(out_of_bounds_exit_code);

@@ -4,7 +4,8 @@
 //
 // Found and reported with kernel, block, thread and source line: a barrier that some thread of the
 // block never reaches or meets at another line, a warp operation whose mask names lanes that do not
-// take part, an access outside an allocation (the process ends with `out_of_bounds_exit_code`).
+// take part, an access outside an allocation (but for a stack overflow, which ends the process with
+// `out_of_bounds_exit_code`).
 // Not modelled: weak memory order, asynchronous streams, lockstep of a warp (code that leans on it
 // is exposed), threads that spin on one another.
 #pragma once
