@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "diff/digest.h"
 #include "diff/report.h"
 
 namespace shardproof {
@@ -155,6 +156,7 @@ nlohmann::json to_json(const ProgramReport& report) {
                        {"seed", result.smallest->seed},
                        {"disagreement", to_json(report, result.smallest->disagreement)}};
   }
+  seal(out);
   return out;
 }
 

@@ -1,6 +1,7 @@
 #include "diff/report.h"
 
 #include <fmt/format.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
+
+#include "diff/digest.h"
 
 namespace shardproof {
 namespace {
@@ -83,7 +87,91 @@ std::vector<const Comparison*> nearest(const SignoffResult& result) {
   return sorted;
 }
 
+std::string to_string(Operation operation) {
+  switch (operation) {
+    case Operation::convolution:
+      return "convolution";
+    case Operation::depthwise:
+      return "depthwise";
+    case Operation::channel_mean:
+      return "channel mean";
+    case Operation::channel_variance:
+      return "channel variance";
+    case Operation::normalise:
+      return "normalise";
+    case Operation::relu:
+      return "relu";
+    case Operation::add:
+      return "add";
+    case Operation::global_average_pool:
+      return "global average pool";
+    case Operation::dense:
+      return "dense";
+    case Operation::all_reduce_mean:
+      return "all-reduce mean";
+    default:
+      return "operation of the optimizer step";
+  }
+}
+
+nlohmann::json to_json(const StatedContract& stated) {
+  constexpr std::array kOperands = {"float32", "tf32", "bfloat16", "float16"};
+  constexpr std::array kAccumulate = {"float32", "float64", "tensor core", "bfloat16", "float16"};
+  constexpr std::array kMean = {"divide", "reciprocal", "premultiply"};
+  constexpr std::array kStatistics = {"two-pass", "shifted", "one-pass", "Welford", "merged"};
+  constexpr std::array kForm = {"subtract first", "fused"};
+  const auto name = [](const auto& names, auto field) {
+    return names.at(static_cast<std::size_t>(field));
+  };
+  const Contract& contract = stated.contract;
+  return {{"operation", to_string(stated.operation)},
+          {"batch", stated.batch},
+          {"plane", stated.plane},
+          {"operands", name(kOperands, contract.operands)},
+          {"accumulate", name(kAccumulate, contract.accumulate)},
+          {"lanes", contract.lanes},
+          {"mean", name(kMean, contract.mean)},
+          {"statistics", name(kStatistics, contract.statistics)},
+          {"form", name(kForm, contract.form)},
+          {"root_ulps", contract.root},
+          {"root_exact_at_powers_of_four", contract.root_exact_at_powers_of_four},
+          {"contraction", contract.contraction},
+          {"subnormals_kept", contract.subnormals_kept}};
+}
+
 }  // namespace
+
+Machine this_machine() {
+  Machine machine;
+  std::ifstream processors("/proc/cpuinfo");
+  for (std::string line; machine.cpu.empty() && std::getline(processors, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      machine.cpu = line.substr(colon + 2);
+    }
+  }
+  if (utsname kernel{}; uname(&kernel) == 0) {
+    machine.kernel = fmt::format("{} {} {}", kernel.sysname, kernel.release, kernel.machine);
+  }
+  machine.processors = std::thread::hardware_concurrency();
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  if (pages > 0 && page > 0) {
+    machine.memory = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page);
+  }
+  return machine;
+}
+
+std::vector<StatedContract> stated_contracts(const Device& device, std::size_t batch,
+                                             std::size_t plane) {
+  std::vector<StatedContract> stated;
+  for (const Operation operation :
+       {Operation::convolution, Operation::depthwise, Operation::channel_mean,
+        Operation::channel_variance, Operation::normalise, Operation::relu, Operation::add,
+        Operation::global_average_pool, Operation::dense, Operation::all_reduce_mean}) {
+    stated.push_back({operation, batch, plane, device.contract(operation, batch, plane)});
+  }
+  return stated;
+}
 
 std::string to_string(SignoffResult::Verdict verdict) {
   switch (verdict) {
@@ -253,11 +341,23 @@ nlohmann::json to_json(const SignoffReport& report) {
                 {"fresh_draws", result.fresh_draws},
                 {"unjudged", result.unjudged},
                 {"comparisons", std::move(comparisons)},
+                {"replay", report.replay},
+                {"threads", report.threads},
+                {"machine",
+                 {{"cpu", report.machine.cpu},
+                  {"kernel", report.machine.kernel},
+                  {"processors", report.machine.processors},
+                  {"memory", report.machine.memory}}},
+                {"contracts", json::array()},
                 {"seconds", report.seconds}};
+  for (const StatedContract& stated : report.contracts) {
+    document["contracts"].push_back(to_json(stated));
+  }
   if (!result.logits.empty()) {
     document["logits"] = {{"largest_error", report.logits_error},
                           {"largest", report.logits_largest}};
   }
+  seal(document);
   return document;
 }
 

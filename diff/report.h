@@ -31,6 +31,26 @@ struct ReportedInputs {
   std::vector<std::string> zero_weights;  // of the parameters, those of which every number is 0
 };
 
+// What a sign-off ran on.
+struct Machine {
+  std::string cpu, kernel;  // empty: not known
+  unsigned processors = 0;
+  std::uint64_t memory = 0;  // bytes
+};
+
+Machine this_machine();
+
+// What a device states of one operation, over a batch and the pixels of a plane (device.h).
+struct StatedContract {
+  Operation operation;
+  std::size_t batch = 0, plane = 0;
+  Contract contract;
+};
+
+// Of every operation of a network's forward.
+std::vector<StatedContract> stated_contracts(const Device& device, std::size_t batch,
+                                             std::size_t plane);
+
 // Lines, each with its newline.
 std::string to_text(const ReportedInputs& inputs);
 nlohmann::json to_json(const ReportedInputs& inputs);
@@ -48,10 +68,15 @@ struct SignoffReport {
   double logits_error = 0;    // largest |device − reference| over all logits
   double logits_largest = 0;  // largest |reference|
   double seconds = 0;         // of the whole sign-off
+  unsigned threads = 0;       // of the reference
+  Machine machine;
+  std::vector<StatedContract> contracts;
+  std::string replay;  // the command that runs the failing case again; empty: there is none
 };
 
 std::string to_string(SignoffResult::Verdict verdict);
 std::string to_text(const SignoffReport& report);
+// Sealed (digest.h).
 nlohmann::json to_json(const SignoffReport& report);
 
 // Writes each text to its path by way of a temporary file beside it, so that a file is whole or as
