@@ -89,9 +89,9 @@ std::string outcome_of(const PropertyReport& report) {
   return report.holds() ? "holds" : "no case";
 }
 
-// "sync-bn-is-the-shard-of-batch-bn-device-1": by what a saved case is called in its folder.
+// "P1-a-site-on-the-device-seed-1-case-0.json": what a saved case is called in its folder.
 std::string case_name(const PropertyReport& report, std::uint64_t seed) {
-  std::string name = report.identity->name + "-" + report.property->name + "-seed-" +
+  std::string name = report.identity->label + "-" + report.property->name + "-seed-" +
                      std::to_string(seed) + "-case-" + std::to_string(report.failure->index);
   std::replace_if(
       name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '-'; },

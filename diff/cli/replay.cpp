@@ -89,10 +89,9 @@ Judged by_record(const CaseFile& file) {
   const Recorded& recorded = *file.recorded;
   if (const auto* unit = std::get_if<UnitCase>(&file.content);
       unit != nullptr && !recorded.written.empty()) {
-    Judged result =
-        judged(*unit, judge_recorded(*unit, recorded.written, recorded.contracts), true);
-    result.who = recorded.device;
-    return result;
+    UnitVerdict verdict = judge_recorded(*unit, recorded.written, recorded.contracts);
+    verdict.device = recorded.device;
+    return judged(*unit, verdict, true);
   }
   return {recorded.device, recorded.verdict, recorded.told, "", nullptr};
 }
@@ -171,7 +170,9 @@ int replay(const ReplayArguments& arguments) {
                         one.told.empty() ? "" : ": " + one.told);
     json[key] = {{"device", one.who}, {"verdict", verdict_of(one.outcome)}, {"told", one.told}};
     if (!arguments.explain) return;
-    if (!one.explanation.empty()) text += "\n" + one.explanation + "\n";
+    // The device that is wrong as it was is explained once.
+    const bool again = record && &one == &*record && device && device->told == one.told;
+    if (!one.explanation.empty() && !again) text += "\n" + one.explanation + "\n";
     if (!one.explanation_in_json.is_null()) json[key]["explanation"] = one.explanation_in_json;
   };
   if (record) tell("recorded", "recorded", *record);
