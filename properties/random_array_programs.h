@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -222,8 +223,10 @@ inline ProgramCaseSizes draw_program_case_sizes(Draws& draws) {
   static constexpr std::array<std::string_view, 2> kParameters = {"float32", "bfloat16"};
   static constexpr std::array<std::string_view, 2> kReductions = {"reduce-scatter", "all-reduce"};
   ProgramCaseSizes sizes;
-  sizes.kind = draws.kind("program", kinds_of_program());
-  if (sizes.kind == 0) {
+  static constexpr std::array<std::string_view, 2> kPrograms = {"random", "optimizer"};
+  if (draws.kind("program", kPrograms) == 1) {
+    sizes.kind = 1 + draws.kind("optimizer", std::span(kinds_of_program()).subspan(1));
+  } else {
     sizes.program.assignments = draws.size("assignments", 1, 20);
     sizes.program.slots = draws.size("slots of a kind", 0, 3);
   }
@@ -231,6 +234,14 @@ inline ProgramCaseSizes draw_program_case_sizes(Draws& draws) {
   for (std::size_t i = 0; i < parameters; ++i) {
     const std::size_t rows = draws.size("rows", 0, 5);
     sizes.shapes.push_back({rows, draws.size("columns", 1, 3)});
+  }
+  // Of larger cases, some have a parameter at an edge of the kernels or one beside it: the lanes of
+  // a sum, the numbers of a thread, the threads of a block.
+  static constexpr std::array<std::size_t, 4> kEdges = {8, 32, 64, 128};
+  const std::size_t edge = draws.size("edge", 0, 15 * kEdges.size());
+  const std::size_t beside = draws.size("beside the edge", 0, 2);
+  if (edge > 14 * kEdges.size()) {
+    sizes.shapes.front() = {kEdges[edge - 14 * kEdges.size() - 1] + beside, 1};
   }
   sizes.ranks = draws.replicas();
   sizes.owners = static_cast<OwnerMap>(draws.kind("owner map", kMaps));

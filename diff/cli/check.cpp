@@ -118,7 +118,8 @@ std::string shares(const std::map<std::string, std::size_t>& counts, std::size_t
   std::string text;
   for (const auto& [value, count] : sorted) {
     const double percent = 100 * static_cast<double>(count) / static_cast<double>(all);
-    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", value, percent);
+    text += fmt::format("{}{} {} %", text.empty() ? "" : ", ", value,
+                        percent < 0.5 ? "<1" : fmt::format("{:.0f}", percent));
   }
   return text;
 }

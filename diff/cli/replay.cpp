@@ -91,6 +91,8 @@ Judged by_record(const CaseFile& file) {
       unit != nullptr && !recorded.written.empty()) {
     UnitVerdict verdict = judge_recorded(*unit, recorded.written, recorded.contracts);
     verdict.device = recorded.device;
+    // What failed and gave no number cannot be judged anew.
+    if (recorded.verdict == Outcome::wrong && !recorded.worst) verdict.failure = recorded.told;
     return judged(*unit, verdict, true);
   }
   return {recorded.device, recorded.verdict, recorded.told, "", nullptr};
