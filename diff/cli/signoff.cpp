@@ -7,14 +7,18 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
-#include "device/engine/builtin_device.h"
+#include "device/engine/candidate_device.h"
 #include "diff/cli/command.h"
 #include "diff/cli/signoff_program.h"
+#include "diff/digest.h"
+#include "diff/html_report.h"
 #include "diff/report.h"
 #include "reference/graph/batch_shard.h"
 #include "reference/graph/evaluate.h"
@@ -27,12 +31,21 @@ constexpr std::uint64_t kMostPlaces = 1'000'000;  // no machine has memory for m
 struct SignoffArguments {
   NetArguments net;
   std::size_t replicas = 4, batch = 2;
-  std::string backend = "host", report;
+  std::string backend = "host", candidate, report, verify;
   ProgramArguments program;
 };
 
 DeviceMaker maker_of(const SignoffArguments& arguments) {
-  return device_maker(arguments.backend, threads_of(arguments.net.threads));
+  const unsigned workers = threads_of(arguments.net.threads);
+  if (arguments.candidate.empty()) return device_maker(arguments.backend, workers);
+  return [path = arguments.candidate, workers](int replicas, const Schedule& schedule) {
+    CandidateOptions options;
+    options.seed = schedule.seed;
+    options.workers = static_cast<int>(workers);
+    Result<std::unique_ptr<Device>> device = make_candidate_device(path, replicas, options);
+    if (!device) throw DeviceError(device.error());
+    return *std::move(device);
+  };
 }
 
 // The fewest numbers that a BN site has a channel, over all replicas.
@@ -48,12 +61,17 @@ std::size_t fewest_numbers(const Graph& graph, std::size_t images) {
 // Prints a report and writes its files.
 template <class Report>
 int publish(const SignoffArguments& arguments, const Report& report) {
-  const std::string json = to_json(report).dump(1) + "\n";
+  const nlohmann::json content = to_json(report);
+  const std::string json = to_file_text(content);
   const std::string text = to_text(report);
   bool written = true;
   if (!arguments.report.empty()) {
-    const auto files = write_whole_files(
-        {{arguments.report + "/signoff.json", json}, {arguments.report + "/signoff.txt", text}});
+    std::vector<std::pair<std::string, std::string>> texts = {
+        {arguments.report + "/signoff.json", json}, {arguments.report + "/signoff.txt", text}};
+    if constexpr (std::is_same_v<Report, SignoffReport>) {
+      texts.emplace_back(arguments.report + "/index.html", to_html(content));
+    }
+    const auto files = write_whole_files(texts);
     if (!files) {
       fail(files.error(), no_verdict);
       written = false;
@@ -72,6 +90,9 @@ int make_ready(const SignoffArguments& arguments, std::unique_ptr<Device>& devic
   try {
     device = maker_of(arguments)(static_cast<int>(arguments.replicas), {arguments.net.seed, {}});
   } catch (const DeviceError& error) {
+    if (!arguments.candidate.empty()) {
+      return fail("--" + std::string(error.what()), bad_input);
+    }
     return fail("--backend " + arguments.backend + ": " + error.what(), backend_missing);
   }
   return agrees;
@@ -108,6 +129,10 @@ int signoff_network(const SignoffArguments& arguments) {
   report.batch = arguments.batch;
   report.epsilon = static_cast<double>(static_cast<float>(arguments.net.epsilon));
   report.inputs = inputs->reported;
+  report.threads = threads;
+  report.machine = this_machine();
+  const std::size_t plane = (arguments.net.size / 2) * (arguments.net.size / 2);  // of the stem
+  report.contracts = stated_contracts(*device, arguments.batch, plane);
   report.result = sign_off(*device, task, progress_bar("sign-off"));
 
   if (!report.result.logits.empty()) {
@@ -137,7 +162,20 @@ int signoff_program(const SignoffArguments& arguments) {
                                           arguments.net.seed));
 }
 
+// Whether a report's digest is that of its content.
+int verify(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) return fail("--verify " + path + ": cannot be read", bad_input);
+  const Result<bool> same = verify_digest(text);
+  if (!same) return fail("--verify " + path + ": " + same.error(), bad_input);
+  const bool written = print(path + (*same ? ": as it was written\n" : ": changed since\n"));
+  if (!*same) return disagrees;
+  return written ? agrees : no_verdict;
+}
+
 int signoff(const SignoffArguments& arguments) {
+  if (!arguments.verify.empty()) return verify(arguments.verify);
   return arguments.program.program.empty() ? signoff_network(arguments)
                                            : signoff_program(arguments);
 }
@@ -158,7 +196,16 @@ void add_signoff(CLI::App& program, int& exit_code) {
   add_backend_option(*command, arguments->backend);
   command
       ->add_option("--report", arguments->report,
-                   "Folder for signoff.json and signoff.txt, made if absent")
+                   "Folder for signoff.json, signoff.txt and, of a network, index.html; made if "
+                   "absent")
+      ->check(some_name());
+  command
+      ->add_option("--candidate", arguments->candidate,
+                   "A library of kernels (docs/candidate), judged in place of the built-in device")
+      ->check(some_name());
+  command
+      ->add_option("--verify", arguments->verify,
+                   "A signoff.json: is its digest that of its content? Nothing else is done")
       ->check(some_name());
   add_program_options(*command, arguments->program);
   command->footer(

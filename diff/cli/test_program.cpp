@@ -16,9 +16,11 @@ const std::string kSmall = "--size 32 --classes 5 --threads 1 ";
 }  // namespace
 
 TEST_CASE("bad input is refused with exit 2 and one line that says what and where") {
-  const std::array<std::array<const char*, 2>, 21> cases{{
+  const std::array<std::array<const char*, 2>, 23> cases{{
       {"", "subcommand is required"},
       {"bogus", "\"bogus\" is no command"},
+      {"signoff --candidate /nowhere/kernels.so", "--candidate /nowhere/kernels.so cannot be read"},
+      {"signoff --verify /nowhere/signoff.json", "--verify /nowhere/signoff.json: cannot be read"},
       {"signoff --bogus 1", "not expected: --bogus 1; see shardproof signoff --help"},
       {"signoff --size ''", "--size: \"\" is not a whole number"},
       {"signoff --size 1000000000", "a multiple of 32, from 32 to 4096"},
@@ -69,7 +71,7 @@ TEST_CASE("weights that run wrote are signed off, and the report names them and 
   CHECK(contents(folder / "report/signoff.json") == run.out);
   CHECK_THAT(contents(folder / "report/signoff.txt"), Contains("weights: " + weights + " ("));
   const auto files = std::filesystem::directory_iterator(folder / "report");
-  CHECK(std::distance(begin(files), end(files)) == 2);
+  CHECK(std::distance(begin(files), end(files)) == 3);
 }
 
 TEST_CASE("a verdict that cannot be printed is none") {
