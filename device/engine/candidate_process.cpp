@@ -23,11 +23,47 @@
 
 namespace shardproof {
 
+namespace {
+
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, long nanoseconds) {
+  const timespec limit{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+  syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0);
+}
+void futex_wake(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// A number that one process sets and the other waits for.
+struct Bell {
+  std::atomic<std::uint32_t> value;
+  std::atomic<std::uint32_t> asleep;
+
+  void ring(std::uint32_t next) {
+    value.store(next);
+    if (asleep.load() != 0) futex_wake(value);
+  }
+
+  // Spins for some ten microseconds, then sleeps; returns after `nanoseconds` at the latest.
+  bool wait_for(std::uint32_t wanted, long nanoseconds) {
+    for (int spin = 0; spin < 300; ++spin) {
+      if (value.load(std::memory_order_acquire) == wanted) return true;
+      __builtin_ia32_pause();
+    }
+    asleep.store(1);
+    const std::uint32_t seen = value.load();
+    if (seen != wanted) futex_wait(value, seen, nanoseconds);
+    asleep.store(0);
+    return value.load() == wanted;
+  }
+};
+
+}  // namespace
+
 struct CandidateControl {
   static constexpr std::size_t most_ranges = 4096;
 
-  alignas(64) std::atomic<std::uint32_t> request;
-  alignas(64) std::atomic<std::uint32_t> reply;
+  alignas(64) Bell request;
+  alignas(64) Bell reply;
   unsigned operation, calls;
   std::size_t stride;
   std::size_t changes, writable;
@@ -47,25 +83,6 @@ struct CandidateControl {
 
 namespace {
 
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, long nanoseconds) {
-  const timespec limit{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
-  syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0);
-}
-void futex_wake(std::atomic<std::uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-// Spins for a few microseconds, then sleeps; returns after `nanoseconds` at the latest.
-bool wait_for(std::atomic<std::uint32_t>& word, std::uint32_t value, long nanoseconds) {
-  for (int spin = 0; spin < 2000; ++spin) {
-    if (word.load(std::memory_order_acquire) == value) return true;
-    __builtin_ia32_pause();
-  }
-  const std::uint32_t seen = word.load(std::memory_order_acquire);
-  if (seen != value) futex_wait(word, seen, nanoseconds);
-  return word.load(std::memory_order_acquire) == value;
-}
-
 // --- in the child -------------------------------------------------------------------------------
 
 // What a signal handler has to know of the process that it runs in, which has one candidate.
@@ -78,8 +95,7 @@ void answer(CandidateOutcome::Kind kind, int status, unsigned replica) {
   child_control->kind = kind;
   child_control->status = status;
   child_control->replica = replica;
-  child_control->reply.store(child_control->request.load(), std::memory_order_release);
-  futex_wake(child_control->reply);
+  child_control->reply.ring(child_control->request.value.load());
 }
 
 void on_signal(int signal, siginfo_t* info, void*) {
@@ -272,10 +288,10 @@ class Child {
     load();
     for (unsigned r = 1; r < seats_.size(); ++r) std::thread([this, r] { serve(r); }).detach();
     threads_ = thread_count() + control_.table.threads_kept;
-    std::uint32_t served = control_.request.load();
+    std::uint32_t served = control_.request.value.load();
     answer(CandidateOutcome::Kind::done, 0, 0);
     for (;;) {
-      if (!wait_for(control_.request, served + 1, 1'000'000'000)) {
+      if (!control_.request.wait_for(served + 1, 1'000'000'000)) {
         if (getppid() != parent) _exit(0);
         continue;
       }
@@ -313,8 +329,22 @@ class Child {
   }
 
   void serve_request() {
-    for (std::size_t i = 0; i < control_.changes + control_.writable; ++i)
+    const std::vector<PageRange> wanted(control_.ranges + control_.changes,
+                                        control_.ranges + control_.changes + control_.writable);
+    const auto among = [](const PageRange& range, const std::vector<PageRange>& ranges) {
+      return std::any_of(ranges.begin(), ranges.end(),
+                         [&](const PageRange& other) { return other.start == range.start; });
+    };
+    for (const PageRange& range : open_)
+      if (!among(range, wanted)) protect(range, PROT_READ);
+    for (std::size_t i = 0; i < control_.changes; ++i) {
       protect(control_.ranges[i], control_.ranges[i].protection);
+      std::erase_if(
+          open_, [&](const PageRange& range) { return range.start == control_.ranges[i].start; });
+    }
+    for (const PageRange& range : wanted)
+      if (!among(range, open_)) protect(range, range.protection);
+    open_ = wanted;
     if (control_.calls == 0) return answer(CandidateOutcome::Kind::done, 0, 0);
     failed_.store(-1);
     meeting_.begin();
@@ -327,8 +357,6 @@ class Child {
     if (control_.calls > 1)
       for (std::uint32_t left; (left = at_work_.load()) != 0;)
         futex_wait(at_work_, left, 1'000'000'000);
-    for (std::size_t i = control_.changes; i < control_.changes + control_.writable; ++i)
-      protect(control_.ranges[i], PROT_READ);
     const int failed = failed_.load();
     if (failed >= 0)
       return answer(CandidateOutcome::Kind::status, status_, static_cast<unsigned>(failed));
@@ -405,7 +433,8 @@ class Child {
   Meeting meeting_;
   std::vector<Seat> seats_;
   std::vector<Scratch> scratch_;
-  unsigned threads_ = 0;  // that may be there after a call
+  std::vector<PageRange> open_;  // what the call before could write, and nobody has closed
+  unsigned threads_ = 0;         // that may be there after a call
   std::atomic<std::uint32_t> round_{0}, at_work_{0};
   std::atomic<int> failed_{-1};
   int status_ = 0;
@@ -433,8 +462,8 @@ char* CandidateProcess::payload() { return control_->payload; }
 
 CandidateOutcome CandidateProcess::start() {
   memory_.take_changes();
-  const std::uint32_t request = control_->request.load() + 1;
-  control_->request.store(request);
+  const std::uint32_t request = control_->request.value.load() + 1;
+  control_->request.value.store(request);
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ < 0) throw DeviceError("a process for the candidate cannot be started");
@@ -477,9 +506,8 @@ CandidateOutcome CandidateProcess::call(unsigned operation, unsigned calls, std:
       control_->calls = calls;
       control_->stride = stride;
     }
-    const std::uint32_t request = control_->request.load() + 1;
-    control_->request.store(request, std::memory_order_release);
-    futex_wake(control_->request);
+    const std::uint32_t request = control_->request.value.load() + 1;
+    control_->request.ring(request);
     outcome = wait(request);
     if (outcome.kind != CandidateOutcome::Kind::done) return outcome;
   }
@@ -488,11 +516,11 @@ CandidateOutcome CandidateProcess::call(unsigned operation, unsigned calls, std:
 
 CandidateOutcome CandidateProcess::wait(std::uint32_t request) {
   const auto deadline = std::chrono::steady_clock::now() + time_limit_;
-  while (!wait_for(control_->reply, request, 20'000'000)) {
+  while (!control_->reply.wait_for(request, 20'000'000)) {
     int how = 0;
     if (waitpid(pid_, &how, WNOHANG) == pid_) {
       pid_ = -1;
-      if (control_->reply.load() == request) break;
+      if (control_->reply.value.load() == request) break;
       CandidateOutcome outcome;
       outcome.kind =
           WIFSIGNALED(how) ? CandidateOutcome::Kind::signal : CandidateOutcome::Kind::exited;
