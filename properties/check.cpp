@@ -238,6 +238,12 @@ std::vector<PropertyReport> check(const CheckTask& task,
   for (const Identity* identity : task.identities) {
     for (const Property& property : identity->properties) all.emplace_back(identity, &property);
   }
+  // A device is what is under test: its properties have more of the time.
+  const auto weight = [](const Property& property) {
+    return property.form == Property::Form::device ? 4.0 : 1.0;
+  };
+  double weights = 0;
+  for (const auto& [identity, property] : all) weights += weight(*property);
   const auto start = Clock::now();
   std::vector<PropertyReport> reports;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -245,7 +251,7 @@ std::vector<PropertyReport> check(const CheckTask& task,
     std::size_t cases = std::numeric_limits<std::size_t>::max();
     if (task.cases) cases = std::max<std::size_t>(*task.cases / property->one_in, 1);
     std::optional<Clock::time_point> end;
-    if (task.seconds) {  // an equal share of what is left
+    if (task.seconds) {  // its share of what is left
       const auto now = Clock::now();
       const std::chrono::duration<double> left =
           start + std::chrono::duration<double>(*task.seconds) - now;

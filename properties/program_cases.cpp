@@ -33,6 +33,8 @@ void claim_step_agrees(const ProgramCase& drawn, Trial& trial,
                        const std::function<bool(const std::string& claim)>& about) {
   const ProgramResult result = judge_program_case(trial.make, drawn);
   if (!result.out_of_memory.empty()) throw OutOfDeviceMemory(result.out_of_memory);
+  // Of a case without a finite number nothing could be said of a device that is right.
+  discard_unless(!result.judged.empty() || !result.failure.empty());
   const auto wrong = first_wrong(result);
   if (wrong && (!about || about(wrong->claim))) {
     trial.wrong = drawn;

@@ -235,13 +235,13 @@ inline ProgramCaseSizes draw_program_case_sizes(Draws& draws) {
     const std::size_t rows = draws.size("rows", 0, 5);
     sizes.shapes.push_back({rows, draws.size("columns", 1, 3)});
   }
-  // Of larger cases, some have a parameter at an edge of the kernels or one beside it: the lanes of
-  // a sum, the numbers of a thread, the threads of a block.
+  // Of larger cases, one in five has a parameter at an edge of the kernels or one beside it: the
+  // lanes of a sum, the numbers of a thread, the threads of a block.
   static constexpr std::array<std::size_t, 4> kEdges = {8, 32, 64, 128};
-  const std::size_t edge = draws.size("edge", 0, 15 * kEdges.size());
+  const std::size_t edge = draws.size("edge", 0, 5 * kEdges.size());
   const std::size_t beside = draws.size("beside the edge", 0, 2);
-  if (edge > 14 * kEdges.size()) {
-    sizes.shapes.front() = {kEdges[edge - 14 * kEdges.size() - 1] + beside, 1};
+  if (edge > 4 * kEdges.size()) {
+    sizes.shapes.front() = {kEdges[edge - 4 * kEdges.size() - 1] + beside, 1};
   }
   sizes.ranks = draws.replicas();
   sizes.owners = static_cast<OwnerMap>(draws.kind("owner map", kMaps));

@@ -47,7 +47,9 @@ struct Bell {
   bool wait_for(std::uint32_t wanted, long nanoseconds) {
     for (int spin = 0; spin < 300; ++spin) {
       if (value.load(std::memory_order_acquire) == wanted) return true;
+#if defined(__x86_64__)
       __builtin_ia32_pause();
+#endif
     }
     asleep.store(1);
     const std::uint32_t seen = value.load();
