@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSchema = "shardproof/case/";
 constexpr std::uint64_t kVersion = 1;
-constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20U;
+constexpr std::uint64_t kMostBytes = std::uint64_t{4} << 20U;
 constexpr std::uint64_t kMostNumbers = kMostBytes / sizeof(float);  // of one value of a node
 constexpr std::uint64_t kMostReplicas = 1024;
 constexpr std::size_t kDeepest = 8;  // levels of a case
@@ -427,7 +427,7 @@ NodeOperation read_operation(const Place& unit, UnitLayout& layout) {
   };
   const auto window = [&](auto& op) {
     op.weight = unit.at("weight").text();
-    op.kernel = unit.at("kernel").whole(4096);
+    op.kernel = unit.at("kernel").whole(31);
     op.stride = unit.at("stride").whole(4096);
     for (auto [field, pad] :
          {std::pair("pad_begin", &op.pad_begin), std::pair("pad_end", &op.pad_end)}) {

@@ -213,7 +213,8 @@ std::vector<Comparison> Judge::product(NodeId node, ProductGeometry geometry, Op
             magnitude <= row_reach[c] * column_reach[p] && tile.sum_is_exact(c, p, bits) &&
             quantum >= least_exponent(contract) &&
             (b == 0 || (is_multiple(b, quantum) && reach <= std::ldexp(1.0, bits + quantum)));
-        if (exact) allowance = {};
+        if (exact && std::isfinite(allowance.any))
+          allowance = {};  // within the accumulator's range
         // λ·u·√V holds where no term stands out among many.
         const double error = std::abs(static_cast<double>(got[first + p]) - expected);
         if (kind_ == InputKind::dithered && !exact && terms > 32 &&

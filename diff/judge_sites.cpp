@@ -59,7 +59,9 @@ const Judge::Site& Judge::site(NodeId x) {
     }
     channel.mean = mean_allowance(
         sum, {count, exact ? std::abs(s.sum.value) : total, s.magnitude, exact}, contract);
-    if (may_overflow(s.magnitude)) channel.mean = kUnknownAllowance;
+    const bool is_derived = contract.statistics != StatisticsMethod::welford &&
+                            contract.statistics != StatisticsMethod::merged;
+    if (may_overflow(s.magnitude) || !is_derived) channel.mean = kUnknownAllowance;
   });
   return sites_.emplace(x, std::move(site)).first->second;
 }

@@ -578,6 +578,10 @@ ProgramResult judge_program_case(const DeviceMaker& make, const ProgramCase& c) 
   });
 }
 
+bool is_mean_of_none(const ProgramCase& c, const ProgramDisagreement& wrong) {
+  return elements(Scope::coordinate, c.shapes) == 0 && std::isnan(wrong.expected);
+}
+
 std::string describe(const ProgramDisagreement& wrong) {
   if (wrong.slot.empty()) return wrong.claim;  // a write outside of what is owned, or a failure
   return fmt::format("{}: {} after step {} on rank {} got {:.9g}, exact {:.9g}, bound {:.3g}",

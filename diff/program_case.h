@@ -114,6 +114,10 @@ ProgramResult judge_program_case(const DeviceMaker& make, const ProgramCase& c,
 // The loosest of what the device says of the operations that run parts of a program.
 Contract program_contract(const Device& device);
 
+// Whether all that is wrong is what stands for the mean of no coordinate: NaN. Of such a case
+// nothing could be said where the device is right.
+bool is_mean_of_none(const ProgramCase& c, const ProgramDisagreement& wrong);
+
 // What a run has wrong, as one disagreement: the first of those claims, a write outside of what is
 // owned ("written outside of what is owned"), or a failure ("the device failed"); none of these:
 // none. Without claims, any of them.

@@ -20,7 +20,7 @@ using Options = OwnedOptimizerOptions;
 using Role = ArrayProgram::Role;
 
 constexpr std::uint64_t kMostRanks = 1024;
-constexpr std::uint64_t kMostSteps = 1'000'000;
+constexpr std::uint64_t kMostSteps = 10'000;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20U;    // of the program's text
 constexpr std::uint64_t kMostNumbers = std::uint64_t{1} << 24U;  // in all that the ranks hold
 

@@ -363,24 +363,40 @@ nlohmann::json to_json(const SignoffReport& report) {
 
 Result<std::monostate> write_whole_files(
     const std::vector<std::pair<std::string, std::string>>& texts_by_path) {
+  // A link leads to its file; what is no file, as a terminal, is written to as it is.
+  std::vector<std::pair<std::string, std::string>> files, streams;
+  for (const auto& [path, text] : texts_by_path) {
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
+    const bool is_stream =
+        std::filesystem::exists(whole, error) && !std::filesystem::is_regular_file(whole, error);
+    (is_stream ? streams : files)
+        .emplace_back(error || whole.empty() ? path : whole.string(), text);
+  }
   const std::string suffix = "." + std::to_string(getpid()) + ".part";
   const auto failed = [&](const std::string& path, const std::string& reason) {
     std::error_code ignored;
-    for (const auto& written : texts_by_path) {
+    for (const auto& written : files) {
       std::filesystem::remove(written.first + suffix, ignored);
     }
     return Error{path + ": cannot be written: " + reason};
   };
-  for (const auto& [path, text] : texts_by_path) {
+  for (const auto& [path, text] : files) {
     std::ofstream file(path + suffix, std::ios::binary | std::ios::trunc);
     file << text;
     file.close();
     if (!file) return failed(path, std::strerror(errno));
   }
-  for (const auto& [path, text] : texts_by_path) {
+  for (const auto& [path, text] : files) {
     std::error_code error;
     std::filesystem::rename(path + suffix, path, error);
     if (error) return failed(path, error.message());
+  }
+  for (const auto& [path, text] : streams) {
+    std::ofstream stream(path, std::ios::binary);
+    stream << text;
+    stream.close();
+    if (!stream) return failed(path, std::strerror(errno));
   }
   return std::monostate{};
 }

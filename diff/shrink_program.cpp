@@ -211,9 +211,7 @@ class ProgramShrinker {
                                  : c.gradients.at(step - 1);
     });
     auto wrong = first_wrong(result, claims_);
-    // Of a case without a finite number nothing could be said of a device that is right.
-    const bool says_nothing = result.judged.empty() && result.failure.empty();
-    if (!wrong || says_nothing) return false;
+    if (!wrong || is_mean_of_none(c, *wrong)) return false;
     wrong_ = std::move(wrong);
     program_ = *std::move(program);
     return true;

@@ -52,7 +52,8 @@ inline Tensor<float> reals(Shape shape, Random random) {
   return x;
 }
 
-// The same with zeros of both signs, infinities and NaN among them.
+// The same with zeros of both signs, subnormal and very large numbers, infinities and NaN among
+// them.
 inline Tensor<float> any_floats(Shape shape, Random random) {
   Tensor<float> x = reals(shape, random);
   const float infinity = std::numeric_limits<float>::infinity();
@@ -72,6 +73,13 @@ inline Tensor<float> any_floats(Shape shape, Random random) {
         break;
       case 4:
         value = -0.0F;
+        break;
+      case 5:
+        value =
+            static_cast<float>(random.sign() * 0x1p-149 * static_cast<double>(random.below(99)));
+        break;
+      case 6:
+        value = static_cast<float>(random.sign() * std::ldexp(1 + random.uniform(), 126));
         break;
       default:
         break;

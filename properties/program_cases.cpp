@@ -36,6 +36,7 @@ void claim_step_agrees(const ProgramCase& drawn, Trial& trial,
   // Of a case without a finite number nothing could be said of a device that is right.
   discard_unless(!result.judged.empty() || !result.failure.empty());
   const auto wrong = first_wrong(result);
+  discard_unless(!wrong || !is_mean_of_none(drawn, *wrong));
   if (wrong && (!about || about(wrong->claim))) {
     trial.wrong = drawn;
     claim(false, describe(*wrong));

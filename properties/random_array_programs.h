@@ -235,13 +235,16 @@ inline ProgramCaseSizes draw_program_case_sizes(Draws& draws) {
     const std::size_t rows = draws.size("rows", 0, 5);
     sizes.shapes.push_back({rows, draws.size("columns", 1, 3)});
   }
-  // Of larger cases, one in five has a parameter at an edge of the kernels or one beside it: the
-  // lanes of a sum, the numbers of a thread, the threads of a block.
-  static constexpr std::array<std::size_t, 4> kEdges = {8, 32, 64, 128};
-  const std::size_t edge = draws.size("edge", 0, 5 * kEdges.size());
-  const std::size_t beside = draws.size("beside the edge", 0, 2);
-  if (edge > 4 * kEdges.size()) {
-    sizes.shapes.front() = {kEdges[edge - 4 * kEdges.size() - 1] + beside, 1};
+  // One case in eight has a parameter at an edge of the kernels, or a number to either side of it:
+  // the lanes of a sum, the numbers of a thread, the threads of a block.
+  static constexpr std::array<std::string_view, 8> kAtEdge = {"none", "none", "none", "none",
+                                                              "none", "none", "none", "rows"};
+  if (draws.kind("at an edge", kAtEdge) == 7) {
+    static constexpr std::array<std::size_t, 5> kEdges = {8, 32, 64, 256, 1024};
+    static constexpr std::array<std::string_view, 5> kNames = {"8", "32", "64", "256", "1024"};
+    const std::size_t edge = draws.kind("edge", kNames);
+    static constexpr std::array<std::string_view, 3> kBeside = {"one less", "as many", "one more"};
+    sizes.shapes.front() = {kEdges[edge] - 1 + draws.kind("of the edge", kBeside), 1};
   }
   sizes.ranks = draws.replicas();
   sizes.owners = static_cast<OwnerMap>(draws.kind("owner map", kMaps));

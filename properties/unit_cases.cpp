@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,10 @@ constexpr std::array<std::string_view, 16> kOperations = {"relu",
                                                           "BN site with ReLU"};
 
 // Counts at which a kernel takes another path: lanes of a sum, a warp, a block, what one block of
-// threads takes.
+// threads takes. Planes take all of them, other extents the first three.
 constexpr std::array<std::size_t, 7> kEdges = {8, 32, 128, 512, 1024, 2048, 8192};
+constexpr std::array<std::string_view, 7> kEdgeNames = {"8",    "32",   "128", "512",
+                                                        "1024", "2048", "8192"};
 
 struct Extents {
   std::size_t examples, channels, outputs, height, width;
@@ -45,16 +48,30 @@ Extents draw_extents(Draws& draws) {
   Extents extents{draws.size("examples of a replica", 1, 4), draws.size("channels", 1, 9),
                   draws.size("outputs", 1, 9), draws.size("height", 1, 9),
                   draws.size("width", 1, 9)};
-  // Of larger cases, some lie at an edge or a number beside it.
-  const std::size_t edge = draws.size("edge", 0, 20 * kEdges.size());
-  const std::size_t beside = draws.size("beside the edge", 0, 2);
-  if (edge > 19 * kEdges.size()) {
-    const std::size_t count = kEdges[edge - 19 * kEdges.size() - 1];
-    extents.examples = std::min<std::size_t>(extents.examples, 2);
-    extents.channels = std::min<std::size_t>(extents.channels, 3);
-    extents.outputs = std::min<std::size_t>(extents.outputs, 3);
-    extents.height = std::min<std::size_t>(extents.height, 2);
-    extents.width = (count + beside) / (extents.examples * extents.height);
+  // One case in eight has one extent at an edge, or a number to either side of it.
+  static constexpr std::array<std::string_view, 16> at_edge = {
+      "none", "none", "none", "none", "none", "none",  "none",     "none",
+      "none", "none", "none", "none", "none", "plane", "channels", "outputs or examples"};
+  const std::size_t which = draws.kind("at an edge", at_edge);
+  if (which > 12) {
+    const std::span<const std::string_view> names(kEdgeNames);
+    const std::size_t edge = draws.kind("edge", which == 13 ? names : names.first(3));
+    static constexpr std::array<std::string_view, 3> beside = {"one less", "as many", "one more"};
+    const std::size_t count = kEdges[edge] - 1 + draws.kind("of the edge", beside);
+    extents = {std::min<std::size_t>(extents.examples, 2),
+               std::min<std::size_t>(extents.channels, 3),
+               std::min<std::size_t>(extents.outputs, 3), std::min<std::size_t>(extents.height, 2),
+               std::min<std::size_t>(extents.width, 3)};
+    if (which == 13) {
+      extents.width = std::max<std::size_t>(count / (extents.examples * extents.height), 1);
+    } else if (which == 14) {
+      extents.channels = count;
+    } else if (edge == 2) {
+      extents.outputs = count;
+    } else {
+      extents.examples = count;
+      extents.outputs = count;
+    }
   }
   static constexpr std::array<std::string_view, 2> kinds = {"any", "all different"};
   if (draws.kind("extents", kinds) == 1) {

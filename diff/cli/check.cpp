@@ -186,6 +186,9 @@ class Run {
       }
     }
     if (!arguments_.junit.empty()) {
+      if (std::filesystem::is_directory(arguments_.junit)) {
+        return fail("--junit " + arguments_.junit + ": a folder; name a file", bad_input);
+      }
       const std::filesystem::path folder =
           std::filesystem::absolute(arguments_.junit).parent_path();
       if (auto ready = ready_folder("--junit", folder.string()); !ready) {
@@ -223,7 +226,7 @@ class Run {
       if (!arguments_.save.empty()) save(report, found);
     }
     found_.push_back(found);
-    if (!arguments_.json) written_ &= print(to_text(report, found));
+    if (!arguments_.json && written_) written_ = print(to_text(report, found));
   }
 
   void save(const PropertyReport& report, Found& found) {
@@ -276,7 +279,7 @@ class Run {
         written_ = false;
       }
     }
-    written_ &= print(arguments_.json ? to_json().dump(1) + "\n" : summary());
+    if (written_) written_ = print(arguments_.json ? to_json().dump(1) + "\n" : summary());
     if (any_fails) return disagrees;
     return all_hold && written_ ? agrees : no_verdict;
   }

@@ -102,8 +102,9 @@ Judged by_record(const CaseFile& file) {
 Result<Judged> by_property(const CaseFile& file, const DeviceMaker& make) {
   const Property* property = property_of(file);
   if (property == nullptr) {
-    return Error{"/identity: this program has no identity \"" + file.identity +
-                 "\" with a property \"" + file.property + "\""};
+    return Error{
+        "/property: this program has no such property of that identity; shardproof check "
+        "--list names them"};
   }
   const CaseResult tried = try_case(*property, Draws(file.draws), make);
   if (!tried.draws.as_given()) {
