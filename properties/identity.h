@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <source_location>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -71,12 +70,12 @@ struct Refuted : std::runtime_error {
 struct Discarded {};
 
 // Throws Refuted with the file and line of the claim unless it holds.
-inline void claim(bool holds, const std::string& what = "",
-                  std::source_location at = std::source_location::current()) {
+inline void claim(bool holds, const std::string& what = "", const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
   if (holds) return;
-  std::string file = at.file_name();
-  file.erase(0, file.rfind('/') + 1);
-  throw Refuted(file + ":" + std::to_string(at.line()) + (what.empty() ? "" : ": " + what));
+  std::string name = file;
+  name.erase(0, name.rfind('/') + 1);
+  throw Refuted(name + ":" + std::to_string(line) + (what.empty() ? "" : ": " + what));
 }
 
 inline void discard_unless(bool holds) {

@@ -589,7 +589,7 @@ class CandidateDevice final : public ForwardingDevice {
       default:
         break;
     }
-    const std::string crash = "crashed (" + signal_name(outcome.status) + ")";
+    std::string crash = "crashed (" + signal_name(outcome.status) + ")";
     const auto* address = static_cast<const char*>(outcome.address);
     if (!outcome.memory_fault) return crash;
     if (outcome.in_scratch) return crash + ": it touched memory next to its scratch";
