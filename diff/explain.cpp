@@ -620,7 +620,8 @@ std::string to_text(const Explanation& explanation) {
   const auto spaces = [](std::size_t count) { return std::string(count, ' '); };
   std::string text = explanation.verdict + "\n";
   for (const auto& [name, fact] : explanation.facts) {
-    text += "  " + name + spaces(12 - std::min<std::size_t>(width(name), 11)) + fact + "\n";
+    text += "  " + name;
+    text += spaces(12 - std::min<std::size_t>(width(name), 11)) + fact + "\n";
   }
   for (const Explanation::Table& table : explanation.tables) {
     text += "\n" + table.title + "\n";
