@@ -62,6 +62,7 @@ Cut cut(const std::vector<ParameterShape>& shapes, Keeps keeps, Stays stays) {
 template <class T>
 std::vector<T> picked(const std::vector<T>& values, const std::vector<std::size_t>& indices) {
   std::vector<T> result;
+  result.reserve(indices.size());
   for (const std::size_t i : indices) result.push_back(values.at(i));
   return result;
 }
@@ -427,9 +428,9 @@ class ProgramShrinker {
     const std::vector<float> list = list_of(case_);
     const auto is_declared = [&](float x) { return declared && same(x, *declared); };
     if (list.empty() || std::all_of(list.begin(), list.end(), is_declared)) return false;
-    const auto takes_list = [&](std::vector<float> values) {
+    const auto takes_list = [&](const std::vector<float>& values) {
       ProgramCase next = case_;
-      list_of(next) = std::move(values);
+      list_of(next) = values;
       return takes(std::move(next));
     };
     if (declared && takes_list(std::vector<float>(list.size(), *declared))) return true;
