@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
@@ -220,8 +221,9 @@ class Run {
     Found found;
     if (report.failure) {
       const std::string run_again =
-          fmt::format("shardproof check --identity {} --seed {} --cases {}", report.identity->name,
-                      arguments_.seed, (report.failure->index + 1) * report.property->one_in);
+          fmt::format("{} check --identity {} --seed {} --cases {}", program_invocation_name,
+                      report.identity->name, arguments_.seed,
+                      (report.failure->index + 1) * report.property->one_in);
       found.command = run_again;
       if (!arguments_.save.empty()) save(report, found);
     }
@@ -238,7 +240,7 @@ class Run {
       return;
     }
     found.path = path;
-    found.command = "shardproof replay " + path + " --explain";
+    found.command = std::string(program_invocation_name) + " replay " + path + " --explain";
   }
 
   CaseFile case_file(const PropertyReport& report) const {

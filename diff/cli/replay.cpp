@@ -95,7 +95,7 @@ Judged by_record(const CaseFile& file) {
     if (recorded.verdict == Outcome::wrong && !recorded.worst) verdict.failure = recorded.told;
     return judged(*unit, verdict, true);
   }
-  return {recorded.device, recorded.verdict, recorded.told, "", nullptr};
+  return {recorded.device + ", as the file says", recorded.verdict, recorded.told, "", nullptr};
 }
 
 // Of draws alone: the identity's property on them. An error where this program does not have it.
@@ -180,7 +180,10 @@ int replay(const ReplayArguments& arguments) {
   };
   if (record) tell("recorded", "recorded", *record);
   if (device) tell("here", "here", *device);
-  text += verdict_of(last.outcome) + "\n";
+  const bool gone =
+      record && device && record->outcome == Outcome::wrong && device->outcome == Outcome::agrees;
+  text += verdict_of(last.outcome) +
+          (gone ? ": what was recorded does not show on the device here\n" : "\n");
   const bool written = print(arguments.json ? json.dump(1) + "\n" : text);
   if (last.outcome == Outcome::wrong) return disagrees;
   return last.outcome == Outcome::agrees && written ? agrees : no_verdict;
