@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "device/engine/device.h"
+#include "device/engine/forwarding_device.h"
 #include "reference/numbers/bfloat16.h"
 #include "reference/numbers/random.h"
 
@@ -441,6 +442,26 @@ class PlainDevice : public Device {
   Contract states_;
   std::map<const float*, std::unique_ptr<float[]>> memory_;
   std::map<std::size_t, std::vector<std::size_t>> orders_;
+};
+
+struct AllReduceWithoutDivide : ForwardingDevice {
+  using ForwardingDevice::ForwardingDevice;
+  void all_reduce_mean(const AllReduceMeanCall& call) override {
+    base().all_reduce_mean(call);
+    for (float* numbers : call.receive) {
+      for (std::size_t i = 0; i < call.count; ++i) numbers[i] *= static_cast<float>(replicas());
+    }
+  }
+};
+
+// One replica gets the next float32 number in the last place.
+struct OneReplicaAnUlpOff : ForwardingDevice {
+  using ForwardingDevice::ForwardingDevice;
+  void all_reduce_mean(const AllReduceMeanCall& call) override {
+    base().all_reduce_mean(call);
+    float& last = call.receive.back()[call.count - 1];
+    last = std::nextafter(last, std::numeric_limits<float>::infinity());
+  }
 };
 
 }  // namespace shardproof

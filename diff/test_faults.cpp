@@ -18,6 +18,7 @@
 #include "device/kernels/channel_statistics.cuh"
 #include "device/runtime/host/executor.h"
 #include "diff/signoff.h"
+#include "diff/test_devices.h"
 #include "reference/nets/mobilenetv4_conv_m.h"
 #include "reference/nets/photographs.h"
 #include "reference/nets/weights.h"
@@ -319,26 +320,6 @@ struct LastBlockSkipped : ForwardingDevice {
   }
   Operation operation_;
   Left left_;
-};
-
-struct AllReduceWithoutDivide : ForwardingDevice {
-  using ForwardingDevice::ForwardingDevice;
-  void all_reduce_mean(const AllReduceMeanCall& call) override {
-    base().all_reduce_mean(call);
-    for (float* numbers : call.receive) {
-      for (std::size_t i = 0; i < call.count; ++i) numbers[i] *= static_cast<float>(replicas());
-    }
-  }
-};
-
-// One replica gets the next float32 number in the last place.
-struct OneReplicaAnUlpOff : ForwardingDevice {
-  using ForwardingDevice::ForwardingDevice;
-  void all_reduce_mean(const AllReduceMeanCall& call) override {
-    base().all_reduce_mean(call);
-    float& last = call.receive.back()[call.count - 1];
-    last = std::nextafter(last, std::numeric_limits<float>::infinity());
-  }
 };
 
 // The last replica adds in another order than the others.

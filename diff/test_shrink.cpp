@@ -298,25 +298,6 @@ struct MissingBarrier : ForwardingDevice {
   std::size_t needs_;
 };
 
-struct AllReduceWithoutDivide : ForwardingDevice {
-  using ForwardingDevice::ForwardingDevice;
-  void all_reduce_mean(const AllReduceMeanCall& call) override {
-    base().all_reduce_mean(call);
-    for (float* numbers : call.receive) {
-      for (std::size_t i = 0; i < call.count; ++i) numbers[i] *= static_cast<float>(replicas());
-    }
-  }
-};
-
-struct OneReplicaAnUlpOff : ForwardingDevice {
-  using ForwardingDevice::ForwardingDevice;
-  void all_reduce_mean(const AllReduceMeanCall& call) override {
-    base().all_reduce_mean(call);
-    float& last = call.receive.back()[call.count - 1];
-    last = std::nextafter(last, std::numeric_limits<float>::infinity());
-  }
-};
-
 struct PoolDividesByOneMore : ForwardingDevice {
   using ForwardingDevice::ForwardingDevice;
   void global_average_pool(const PoolCall& call) override {
