@@ -96,7 +96,9 @@ class Reader {
             const std::vector<std::string_view>& known) {
     for (const auto& [key, value] : object.items()) {
       if (std::find(known.begin(), known.end(), key) == known.end()) {
-        complain(pointer + "/" + key, "not known here; take it out");
+        std::string place = pointer;
+        place.append("/").append(key);
+        complain(place, "not known here; take it out");
       }
     }
   }
