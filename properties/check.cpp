@@ -255,9 +255,10 @@ std::vector<PropertyReport> check(const CheckTask& task,
       const auto now = Clock::now();
       const std::chrono::duration<double> left =
           start + std::chrono::duration<double>(*task.seconds) - now;
-      end = now + std::chrono::duration_cast<Clock::duration>(std::max(left, {}) /
-                                                              static_cast<double>(all.size() - i));
+      end = now + std::chrono::duration_cast<Clock::duration>(std::max(left, {}) *
+                                                              weight(*property) / weights);
     }
+    weights -= weight(*property);
     reports.push_back(PropertyRun(task, *identity, *property, cases, end).run([&](double share) {
       if (progress) {
         progress((static_cast<double>(i) + share) / static_cast<double>(all.size()));

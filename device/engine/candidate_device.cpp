@@ -9,10 +9,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <map>
+#include <mutex>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "device/engine/builtin_device.h"
 #include "device/engine/candidate_memory.h"
 #include "device/engine/candidate_process.h"
 #include "device/engine/forwarding_device.h"
@@ -104,17 +106,62 @@ std::string fault_of(const shardproof_contract& declared) {
   return "";
 }
 
+// What stays of a candidate from one device to the next.
+struct Session {
+  Session(const CandidateSource& source, int replicas, std::chrono::milliseconds time_limit)
+      : process(source, static_cast<unsigned>(replicas), time_limit, memory) {}
+
+  CandidateMemory memory;
+  CandidateProcess process;
+};
+
+// Sessions that no device uses, by their number of replicas.
+class Pool {
+ public:
+  // Null where there is none.
+  std::unique_ptr<Session> take(int replicas) {
+    const std::lock_guard lock(mutex_);
+    const auto found = idle_.find(replicas);
+    if (found == idle_.end()) return nullptr;
+    std::unique_ptr<Session> session = std::move(found->second);
+    idle_.erase(found);
+    return session;
+  }
+  void give(int replicas, std::unique_ptr<Session> session) {
+    if (!session->process.running() || !session->memory.empty()) return;
+    const std::lock_guard lock(mutex_);
+    idle_.emplace(replicas, std::move(session));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multimap<int, std::unique_ptr<Session>> idle_;
+};
+
 class CandidateDevice final : public ForwardingDevice {
  public:
-  CandidateDevice(const std::string& path, int replicas, const CandidateOptions& options)
-      : ForwardingDevice(make_host_device(replicas, options.seed, options.workers)),
-        path_(path),
+  // `pool` gets the session when the device is gone; null: nobody does.
+  CandidateDevice(const CandidateSource& source, int replicas, const CandidateOptions& options,
+                  std::shared_ptr<Pool> pool = nullptr)
+      : ForwardingDevice(make_host_device(replicas, options.schedule, options.workers)),
+        path_(std::holds_alternative<std::string>(source) ? std::get<std::string>(source) : ""),
         limit_(options.time_limit),
-        process_(path, static_cast<unsigned>(replicas), options.time_limit, memory_) {}
+        pool_(std::move(pool)),
+        session_(pool_ == nullptr ? nullptr : pool_->take(replicas)),
+        loaded_(session_ != nullptr) {
+    if (!loaded_) session_ = std::make_unique<Session>(source, replicas, options.time_limit);
+  }
+  ~CandidateDevice() override {
+    if (pool_ != nullptr) pool_->give(replicas(), std::move(session_));
+  }
+  CandidateDevice(const CandidateDevice&) = delete;
+  CandidateDevice& operator=(const CandidateDevice&) = delete;
+
+  bool loaded() const { return loaded_; }
 
   // What is wrong with the library; empty: nothing.
   std::string load() {
-    const CandidateOutcome outcome = process_.start();
+    const CandidateOutcome outcome = session_->process.start();
     switch (outcome.kind) {
       case CandidateOutcome::Kind::done:
         break;
@@ -127,7 +174,7 @@ class CandidateDevice final : public ForwardingDevice {
       default:
         return outcome.message;
     }
-    const shardproof_candidate_table& table = process_.table();
+    const shardproof_candidate_table& table = session_->process.table();
     bool any = false;
     for (unsigned operation = 0; operation < SHARDPROOF_OPERATIONS; ++operation) {
       any = any || has(operation);
@@ -138,7 +185,7 @@ class CandidateDevice final : public ForwardingDevice {
   }
 
   std::string name() const override {
-    const std::string given = process_.given_name();
+    const std::string given = session_->process.given_name();
     return "candidate " + (given.empty() ? path_.substr(path_.rfind('/') + 1) : given);
   }
 
@@ -146,13 +193,13 @@ class CandidateDevice final : public ForwardingDevice {
     const int own = candidate_operation(operation);
     if (own < 0 || !has(static_cast<unsigned>(own)))
       return const_cast<CandidateDevice*>(this)->base().contract(operation, batch, plane);
-    return contract_of(process_.table().contracts[own]);
+    return contract_of(session_->process.table().contracts[own]);
   }
 
   float* allocate(int, std::size_t count) override {
-    return reinterpret_cast<float*>(memory_.allocate(count * sizeof(float)));
+    return reinterpret_cast<float*>(session_->memory.allocate(count * sizeof(float)));
   }
-  void release(int, float* pointer) override { memory_.release(pointer); }
+  void release(int, float* pointer) override { session_->memory.release(pointer); }
   void upload(int, float* to, const float* from, std::size_t count) override {
     if (count == 0) return;
     inside(to, count * sizeof(float));
@@ -372,7 +419,7 @@ class CandidateDevice final : public ForwardingDevice {
   }
 
   bool has(unsigned operation) const {
-    const shardproof_candidate_table& table = process_.table();
+    const shardproof_candidate_table& table = session_->process.table();
     switch (operation) {
       case SHARDPROOF_CHANNEL_MEAN:
         return table.channel_mean != nullptr;
@@ -415,14 +462,14 @@ class CandidateDevice final : public ForwardingDevice {
     const std::size_t bytes = aligned(count * sizeof(T));
     if (room + bytes > CandidateProcess::payload_bytes)
       throw DeviceError(name() + ": a call's lists are longer than a candidate's call can hold");
-    char* to = process_.payload() + room;
+    char* to = session_->process.payload() + room;
     if (count != 0) std::memcpy(to, from, count * sizeof(T));
     room += bytes;
     return reinterpret_cast<const T*>(to);
   }
 
   void inside(const void* pointer, std::size_t bytes) const {
-    const CandidateMemory::Allocation* allocation = memory_.find(pointer);
+    const CandidateMemory::Allocation* allocation = session_->memory.find(pointer);
     if (allocation == nullptr ||
         static_cast<const char*>(pointer) + bytes > allocation->start + allocation->bytes)
       throw DeviceError("a copy leaves device memory");
@@ -445,7 +492,7 @@ class CandidateDevice final : public ForwardingDevice {
   template <class Call>
   void one(unsigned operation, int replica, Call& call, const std::vector<Operand>& operands) {
     call.header = header(operation, sizeof call, static_cast<std::size_t>(replica), operands);
-    std::memcpy(process_.payload(), &call, sizeof call);
+    std::memcpy(session_->process.payload(), &call, sizeof call);
     launch(operation, replica, 1, sizeof call, operands);
   }
 
@@ -470,7 +517,7 @@ class CandidateDevice final : public ForwardingDevice {
     }
     for (std::size_t r = 0; r < sends.size(); ++r) {
       call.header = header(operation, sizeof call, r, operands);
-      std::memcpy(process_.payload() + r * stride, &call, sizeof call);
+      std::memcpy(session_->process.payload() + r * stride, &call, sizeof call);
     }
     launch(operation, -1, static_cast<unsigned>(sends.size()), stride, operands);
   }
@@ -484,11 +531,11 @@ class CandidateDevice final : public ForwardingDevice {
   void launch(unsigned operation, int replica, unsigned calls, std::size_t stride,
               const std::vector<Operand>& operands) {
     base().synchronize();
-    if (!process_.running()) start_anew();
+    if (!session_->process.running()) start_anew();
     std::vector<const CandidateMemory::Allocation*> outputs;
     for (const Operand& operand : operands) {
       if (operand.data == nullptr) continue;
-      const CandidateMemory::Allocation* allocation = memory_.find(operand.data);
+      const CandidateMemory::Allocation* allocation = session_->memory.find(operand.data);
       if (allocation == nullptr)
         throw DeviceError(name() + ": " + operation_name(operation) + " was given " + operand.name +
                           " outside device memory");
@@ -507,7 +554,7 @@ class CandidateDevice final : public ForwardingDevice {
       if (!whole)
         kept.push_back({allocation, {allocation->start, allocation->start + allocation->bytes}});
     }
-    const CandidateOutcome outcome = process_.call(operation, calls, stride, writable);
+    const CandidateOutcome outcome = session_->process.call(operation, calls, stride, writable);
     const std::string what = name() + ": " + operation_name(operation);
     if (outcome.kind != CandidateOutcome::Kind::done) {
       for (const CandidateMemory::Allocation* allocation : outputs)
@@ -593,7 +640,7 @@ class CandidateDevice final : public ForwardingDevice {
     const auto* address = static_cast<const char*>(outcome.address);
     if (!outcome.memory_fault) return crash;
     if (outcome.in_scratch) return crash + ": it touched memory next to its scratch";
-    const CandidateMemory::Allocation* allocation = memory_.find(address);
+    const CandidateMemory::Allocation* allocation = session_->memory.find(address);
     if (allocation != nullptr && address < allocation->start + allocation->bytes)
       return change_at(address, operands);
     if (reinterpret_cast<std::uintptr_t>(address) < 4096)
@@ -608,32 +655,56 @@ class CandidateDevice final : public ForwardingDevice {
   }
 
   void start_anew() {
-    const std::vector<char> call(process_.payload(),
-                                 process_.payload() + CandidateProcess::payload_bytes);
+    const std::vector<char> call(session_->process.payload(),
+                                 session_->process.payload() + CandidateProcess::payload_bytes);
     if (const std::string fault = load(); !fault.empty())
       throw DeviceError(name() + " " + fault + " when it was started anew");
-    std::copy(call.begin(), call.end(), process_.payload());
+    std::copy(call.begin(), call.end(), session_->process.payload());
   }
 
   std::string path_;
   std::chrono::milliseconds limit_;
-  CandidateMemory memory_;
-  CandidateProcess process_;
+  std::shared_ptr<Pool> pool_;
+  std::unique_ptr<Session> session_;
+  bool loaded_;  // before this device was made
 };
+
+Result<std::unique_ptr<Device>> made(const CandidateSource& source, int replicas,
+                                     const CandidateOptions& options,
+                                     std::shared_ptr<Pool> pool = nullptr) {
+  CandidateSource whole = source;
+  std::string told = "candidate ";
+  if (const auto* path = std::get_if<std::string>(&source)) {
+    told += *path + " ";
+    if (access(path->c_str(), R_OK) != 0)
+      return Error{told + "cannot be read: " + std::strerror(errno)};
+    char* absolute = realpath(path->c_str(), nullptr);
+    if (absolute != nullptr) whole = std::string(absolute);
+    std::free(absolute);
+  }
+  auto device = std::make_unique<CandidateDevice>(whole, replicas, options, std::move(pool));
+  if (device->loaded()) return std::unique_ptr<Device>(std::move(device));
+  if (const std::string fault = device->load(); !fault.empty()) return Error{told + fault};
+  return std::unique_ptr<Device>(std::move(device));
+}
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> make_candidate_device(const std::string& path, int replicas,
+Result<std::unique_ptr<Device>> make_candidate_device(const CandidateSource& source, int replicas,
                                                       const CandidateOptions& options) {
-  if (access(path.c_str(), R_OK) != 0)
-    return Error{"candidate " + path + " cannot be read: " + std::strerror(errno)};
-  char* whole = realpath(path.c_str(), nullptr);
-  const std::string absolute = whole == nullptr ? path : whole;
-  std::free(whole);
-  auto device = std::make_unique<CandidateDevice>(absolute, replicas, options);
-  if (const std::string fault = device->load(); !fault.empty())
-    return Error{"candidate " + path + " " + fault};
-  return std::unique_ptr<Device>(std::move(device));
+  return made(source, replicas, options);
+}
+
+std::function<std::unique_ptr<Device>(int, const Schedule&)> candidate_maker(
+    const CandidateSource& source, const CandidateOptions& options) {
+  return
+      [source, options, pool = std::make_shared<Pool>()](int replicas, const Schedule& schedule) {
+        CandidateOptions with_schedule = options;
+        with_schedule.schedule = schedule;
+        auto device = made(source, replicas, with_schedule, pool);
+        if (!device) throw DeviceError(device.error());
+        return *std::move(device);
+      };
 }
 
 }  // namespace shardproof

@@ -8,10 +8,12 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "device/engine/builtin_device.h"
+#include "device/engine/candidate_process.h"
 #include "device/engine/device.h"
 #include "reference/result.h"
 
@@ -19,13 +21,19 @@ namespace shardproof {
 
 struct CandidateOptions {
   std::chrono::milliseconds time_limit{10'000};  // of one call, and of loading
-  std::uint64_t seed = 0;                        // of the built-in operations
+  Schedule schedule;                             // of the built-in operations
   int workers = 1;                               // of the built-in operations
 };
 
 // Error: a library that cannot be loaded, lacks shardproof_candidate, refuses or has another
 // version, has no operation at all, or ends or hangs while it is loaded.
-Result<std::unique_ptr<Device>> make_candidate_device(const std::string& path, int replicas,
+Result<std::unique_ptr<Device>> make_candidate_device(const CandidateSource& source, int replicas,
                                                       const CandidateOptions& options = {});
+
+// Makes devices of one candidate, on any thread. A device hands its child process on to the next
+// one of as many replicas when it is destroyed. What make_candidate_device has as an error, the
+// maker throws as a DeviceError. The options' schedule is not used.
+std::function<std::unique_ptr<Device>(int replicas, const Schedule& schedule)> candidate_maker(
+    const CandidateSource& source, const CandidateOptions& options = {});
 
 }  // namespace shardproof

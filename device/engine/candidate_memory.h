@@ -34,6 +34,8 @@ class CandidateMemory {
   // Throws DeviceError for a pointer that is not a live allocation.
   void release(void* pointer);
 
+  bool empty() const { return live_.empty(); }
+
   // The allocation in which `pointer` lies, or at whose end it stands; null: none.
   const Allocation* find(const void* pointer) const;
   // The one that lies nearest, no more than a page away; null: none.

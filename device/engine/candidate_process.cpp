@@ -281,8 +281,12 @@ int run_operation(const shardproof_candidate_table& table, unsigned operation, c
 
 class Child {
  public:
-  Child(CandidateControl& control, const std::string& path, unsigned replicas)
-      : control_(control), path_(path), meeting_(replicas), seats_(replicas), scratch_(replicas) {
+  Child(CandidateControl& control, const CandidateSource& source, unsigned replicas)
+      : control_(control),
+        source_(source),
+        meeting_(replicas),
+        seats_(replicas),
+        scratch_(replicas) {
     for (unsigned r = 0; r < replicas; ++r) seats_[r] = {&meeting_, r};
   }
 
@@ -310,13 +314,23 @@ class Child {
   }
 
   void load() {
-    void* library = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
+    control_.table = {};
+    control_.table.size = sizeof(shardproof_candidate_table);
+    if (const auto* path = std::get_if<std::string>(&source_)) {
+      load_library(*path);
+    } else {
+      std::get<1>(source_)(control_.table);
+    }
+    if (control_.table.name != nullptr)
+      std::strncpy(control_.name, control_.table.name, sizeof control_.name - 1);
+  }
+
+  void load_library(const std::string& path) {
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) refuse(std::string("cannot be loaded: ") + dlerror());
     void* symbol = dlsym(library, "shardproof_candidate");
     if (symbol == nullptr)
       refuse("exports no shardproof_candidate; it must define the function of candidate.h as C");
-    control_.table = {};
-    control_.table.size = sizeof(shardproof_candidate_table);
     const int status = reinterpret_cast<decltype(&shardproof_candidate)>(symbol)(
         SHARDPROOF_CANDIDATE_VERSION, &control_.table);
     if (status != 0)
@@ -326,8 +340,6 @@ class Child {
       refuse("was built for version " + std::to_string(control_.table.version) +
              " of candidate.h, but this program has version " +
              std::to_string(SHARDPROOF_CANDIDATE_VERSION) + "; build it with this one");
-    if (control_.table.name != nullptr)
-      std::strncpy(control_.name, control_.table.name, sizeof control_.name - 1);
   }
 
   void serve_request() {
@@ -431,7 +443,7 @@ class Child {
   }
 
   CandidateControl& control_;
-  std::string path_;
+  const CandidateSource& source_;
   Meeting meeting_;
   std::vector<Seat> seats_;
   std::vector<Scratch> scratch_;
@@ -444,9 +456,9 @@ class Child {
 
 }  // namespace
 
-CandidateProcess::CandidateProcess(std::string path, unsigned replicas,
+CandidateProcess::CandidateProcess(CandidateSource source, unsigned replicas,
                                    std::chrono::milliseconds time_limit, CandidateMemory& memory)
-    : path_(std::move(path)), replicas_(replicas), time_limit_(time_limit), memory_(memory) {
+    : source_(std::move(source)), replicas_(replicas), time_limit_(time_limit), memory_(memory) {
   void* shared = mmap(nullptr, sizeof(CandidateControl), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) throw OutOfDeviceMemory("no room for a candidate's calls");
@@ -478,7 +490,7 @@ CandidateOutcome CandidateProcess::start() {
     catch_signals();
     std::atexit(on_exit_called);
     memory_.enter_child();
-    Child(*control_, path_, replicas_).live(parent);
+    Child(*control_, source_, replicas_).live(parent);
   }
   CandidateOutcome outcome = wait(request);
   if (outcome.kind != CandidateOutcome::Kind::done) stop();

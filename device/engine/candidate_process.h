@@ -1,4 +1,4 @@
-// The child process in which a candidate's library runs. The parent writes a call into a page that
+// The child process in which a candidate runs. The parent writes a call into a page that
 // both map, wakes the child and waits, no longer than the time limit.
 #pragma once
 
@@ -8,7 +8,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "device/engine/candidate.h"
@@ -17,6 +19,9 @@
 namespace shardproof {
 
 struct CandidateControl;
+
+// What fills a candidate's table: the library at a path, or a function of this program.
+using CandidateSource = std::variant<std::string, std::function<void(shardproof_candidate_table&)>>;
 
 // How a call ended in the child.
 struct CandidateOutcome {
@@ -32,17 +37,17 @@ struct CandidateOutcome {
 
 class CandidateProcess {
  public:
-  CandidateProcess(std::string path, unsigned replicas, std::chrono::milliseconds time_limit,
+  CandidateProcess(CandidateSource source, unsigned replicas, std::chrono::milliseconds time_limit,
                    CandidateMemory& memory);
   ~CandidateProcess();
   CandidateProcess(const CandidateProcess&) = delete;
   CandidateProcess& operator=(const CandidateProcess&) = delete;
 
-  // Starts the child and loads the library; a status with a message when that fails.
+  // Starts the child and has the table filled; a status with a message when that fails.
   CandidateOutcome start();
   bool running() const { return pid_ > 0; }
 
-  // What the library filled; null entries were left out. Function pointers are the child's.
+  // What was filled; null entries were left out. Function pointers are the child's.
   const shardproof_candidate_table& table() const;
   const char* given_name() const;
 
@@ -60,7 +65,7 @@ class CandidateProcess {
   CandidateOutcome wait(std::uint32_t request);
   void stop();
 
-  std::string path_;
+  CandidateSource source_;
   unsigned replicas_;
   std::chrono::milliseconds time_limit_;
   CandidateMemory& memory_;

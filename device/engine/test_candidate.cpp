@@ -22,7 +22,7 @@ std::string library(const std::string& name) { return std::string(CANDIDATES) + 
 
 std::unique_ptr<Device> load(const std::string& name, int replicas = 1,
                              std::chrono::milliseconds limit = std::chrono::seconds(10)) {
-  auto device = make_candidate_device(library(name), replicas, {limit, 0, 1});
+  auto device = make_candidate_device(library(name), replicas, {limit, {}, 1});
   INFO(name);
   if (!device) FAIL(device.error());
   return std::move(*device);

@@ -38,14 +38,9 @@ struct SignoffArguments {
 DeviceMaker maker_of(const SignoffArguments& arguments) {
   const unsigned workers = threads_of(arguments.net.threads);
   if (arguments.candidate.empty()) return device_maker(arguments.backend, workers);
-  return [path = arguments.candidate, workers](int replicas, const Schedule& schedule) {
-    CandidateOptions options;
-    options.seed = schedule.seed;
-    options.workers = static_cast<int>(workers);
-    Result<std::unique_ptr<Device>> device = make_candidate_device(path, replicas, options);
-    if (!device) throw DeviceError(device.error());
-    return *std::move(device);
-  };
+  CandidateOptions options;
+  options.workers = static_cast<int>(workers);
+  return candidate_maker(arguments.candidate, options);
 }
 
 // The fewest numbers that a BN site has a channel, over all replicas.
