@@ -87,6 +87,43 @@ std::vector<const Comparison*> nearest(const SignoffResult& result) {
   return sorted;
 }
 
+nlohmann::json to_json(const StatedContract& stated) {
+  constexpr std::array kOperands = {"float32", "tf32", "bfloat16", "float16"};
+  constexpr std::array kAccumulate = {"float32", "float64", "tensor core", "bfloat16", "float16"};
+  constexpr std::array kMean = {"divide", "reciprocal", "premultiply"};
+  constexpr std::array kStatistics = {"two-pass", "shifted", "one-pass", "Welford", "merged"};
+  constexpr std::array kForm = {"subtract first", "fused"};
+  const auto name = [](const auto& names, auto field) {
+    return names.at(static_cast<std::size_t>(field));
+  };
+  const Contract& contract = stated.contract;
+  return {{"operation", to_string(stated.operation)},
+          {"batch", stated.batch},
+          {"plane", stated.plane},
+          {"operands", name(kOperands, contract.operands)},
+          {"accumulate", name(kAccumulate, contract.accumulate)},
+          {"lanes", contract.lanes},
+          {"mean", name(kMean, contract.mean)},
+          {"statistics", name(kStatistics, contract.statistics)},
+          {"form", name(kForm, contract.form)},
+          {"root_ulps", contract.root},
+          {"root_exact_at_powers_of_four", contract.root_exact_at_powers_of_four},
+          {"contraction", contract.contraction},
+          {"subnormals_kept", contract.subnormals_kept}};
+}
+
+nlohmann::json to_json(const ProbedSum& probed) {
+  nlohmann::json entry = {{"operation", to_string(probed.sum.operation)},
+                          {"terms", probed.terms},
+                          {"lanes", probed.lanes},
+                          {"varies_between_runs", probed.varies_between_runs},
+                          {"varies_between_replicas", probed.varies_between_replicas}};
+  if (probed.tree) entry["order"] = to_string(*probed.tree);
+  return entry;
+}
+
+}  // namespace
+
 std::string to_string(Operation operation) {
   switch (operation) {
     case Operation::convolution:
@@ -113,33 +150,6 @@ std::string to_string(Operation operation) {
       return "operation of the optimizer step";
   }
 }
-
-nlohmann::json to_json(const StatedContract& stated) {
-  constexpr std::array kOperands = {"float32", "tf32", "bfloat16", "float16"};
-  constexpr std::array kAccumulate = {"float32", "float64", "tensor core", "bfloat16", "float16"};
-  constexpr std::array kMean = {"divide", "reciprocal", "premultiply"};
-  constexpr std::array kStatistics = {"two-pass", "shifted", "one-pass", "Welford", "merged"};
-  constexpr std::array kForm = {"subtract first", "fused"};
-  const auto name = [](const auto& names, auto field) {
-    return names.at(static_cast<std::size_t>(field));
-  };
-  const Contract& contract = stated.contract;
-  return {{"operation", to_string(stated.operation)},
-          {"batch", stated.batch},
-          {"plane", stated.plane},
-          {"operands", name(kOperands, contract.operands)},
-          {"accumulate", name(kAccumulate, contract.accumulate)},
-          {"lanes", contract.lanes},
-          {"mean", name(kMean, contract.mean)},
-          {"statistics", name(kStatistics, contract.statistics)},
-          {"form", name(kForm, contract.form)},
-          {"root_ulps", contract.root},
-          {"root_exact_at_powers_of_four", contract.root_exact_at_powers_of_four},
-          {"contraction", contract.contraction},
-          {"subnormals_kept", contract.subnormals_kept}};
-}
-
-}  // namespace
 
 Machine this_machine() {
   Machine machine;
@@ -273,6 +283,7 @@ std::string to_text(const SignoffReport& report) {
   text += fmt::format("suspicions: {}, {} dropped; not judged at first: {}; fresh draws: {}\n",
                       result.suspicions, result.suspicions_dropped, result.unjudged_at_first,
                       result.fresh_draws);
+  for (const ProbedSum& sum : report.sums) text += "order of sums: " + describe(sum) + "\n";
   if (!result.logits.empty()) {
     text += fmt::format(
         "logits: largest end-to-end error {:.3g}, largest logit {:.3g} (not part of the verdict)\n",
@@ -353,6 +364,7 @@ nlohmann::json to_json(const SignoffReport& report) {
   for (const StatedContract& stated : report.contracts) {
     document["contracts"].push_back(to_json(stated));
   }
+  for (const ProbedSum& sum : report.sums) document["sums"].push_back(to_json(sum));
   if (!result.logits.empty()) {
     document["logits"] = {{"largest_error", report.logits_error},
                           {"largest", report.logits_largest}};

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "diff/signoff.h"
+#include "diff/summation_order.h"
 #include "reference/result.h"
 
 namespace shardproof {
@@ -47,6 +48,9 @@ struct StatedContract {
   Contract contract;
 };
 
+// "channel mean"
+std::string to_string(Operation operation);
+
 // Of every operation of a network's forward.
 std::vector<StatedContract> stated_contracts(const Device& device, std::size_t batch,
                                              std::size_t plane);
@@ -71,6 +75,7 @@ struct SignoffReport {
   unsigned threads = 0;       // of the reference
   Machine machine;
   std::vector<StatedContract> contracts;
+  std::vector<ProbedSum> sums;  // of a candidate: in which order it adds
   std::string replay;  // the command that runs the failing case again; empty: there is none
 };
 

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -51,6 +52,27 @@ std::size_t fewest_numbers(const Graph& graph, std::size_t images) {
     fewest = std::min(fewest, images * node.shape.plane());
   }
   return fewest;
+}
+
+// Sums of the lengths that the network has, up to some hundred terms; of products one length.
+std::vector<DeviceSum> sums_to_learn(const Graph& graph, std::size_t batch) {
+  constexpr std::size_t most_terms = 256, channels = 64;
+  std::vector<DeviceSum> sums;
+  std::set<std::size_t> planes;
+  for (const Node& node : graph.nodes()) {
+    if (std::holds_alternative<BnSync>(node.operation)) planes.insert(node.shape.plane());
+    if (std::holds_alternative<GlobalAveragePool>(node.operation)) {
+      const std::size_t plane = graph.node(node.operands[0]).shape.plane();
+      if (plane <= most_terms) sums.push_back({Operation::global_average_pool, 1, plane});
+    }
+  }
+  for (const std::size_t plane : planes) {
+    if (batch * plane <= most_terms) sums.push_back({Operation::channel_mean, batch, plane});
+  }
+  sums.push_back({Operation::convolution, 1, channels});
+  sums.push_back({Operation::dense, 1, channels});
+  sums.push_back({Operation::all_reduce_mean, 1, 1});
+  return sums;
 }
 
 // Prints a report and writes its files.
@@ -126,6 +148,10 @@ int signoff_network(const SignoffArguments& arguments) {
   report.inputs = inputs->reported;
   report.threads = threads;
   report.machine = this_machine();
+  if (!arguments.candidate.empty()) {
+    report.sums = probe_sums(*device, sums_to_learn(inputs->synchronised, arguments.batch));
+    device = with_learned_lanes(std::move(device), report.sums);
+  }
   const std::size_t plane = (arguments.net.size / 2) * (arguments.net.size / 2);  // of the stem
   report.contracts = stated_contracts(*device, arguments.batch, plane);
   report.result = sign_off(*device, task, progress_bar("sign-off"));
