@@ -497,6 +497,9 @@ void fill_with_corners(Tensor<float>& x, Random& random) {
   x.values[random.below(x.values.size())] = not_finite(random);
 }
 
+// How many kinds of channels there are, and which has subnormal numbers.
+constexpr std::size_t kCornerKinds = 8, kSubnormal = 2;
+
 // One channel of a site: `count` numbers on one replica. `kind` is the channel's on all replicas,
 // `shared` a stream that all replicas see alike.
 void fill_channel_with_corners(std::vector<float>& numbers, std::size_t kind, bool first_replica,
@@ -505,14 +508,14 @@ void fill_channel_with_corners(std::vector<float>& numbers, std::size_t kind, bo
   const auto fill_from = [&](auto draw) {
     for (float& number : numbers) number = static_cast<float>(draw());
   };
-  switch (kind % 8) {
+  switch (kind % kCornerKinds) {
     case 0:
       fill_from([&] { return constant; });
       break;
     case 1:
       fill_from([&] { return 1e3 + random.triangular(2); });
       break;
-    case 2:
+    case kSubnormal:
       fill_from([&] { return at_magnitude(random, -140, -130); });
       break;
     case 3:
@@ -665,11 +668,17 @@ Probe corner_probe(const Graph& graph, const Unit& unit, std::size_t replicas, s
     return probe;
   }
   const Shape in = probe.graph.node(0).shape;
-  const std::size_t turn = random.below(8);
+  const std::size_t turn = random.below(kCornerKinds);
   double epsilon = 0;
   for (const Node& node : probe.graph.nodes()) {
-    if (const auto* of_site = std::get_if<BnSync>(&node.operation)) {
-      epsilon = static_cast<double>(of_site->epsilon);
+    const auto* of_site = std::get_if<BnSync>(&node.operation);
+    if (of_site == nullptr) continue;
+    epsilon = static_cast<double>(of_site->epsilon);
+    // Where x is subnormal, so is y.
+    std::vector<float>& beta = probe.weights.at(of_site->beta).values;
+    for (std::size_t c = 0; c < in.c; ++c) {
+      if ((c + turn) % kCornerKinds != kSubnormal) continue;
+      beta[c] = static_cast<float>(at_magnitude(random, -140, -128));
     }
   }
   parallel_for(threads, in.c, [&](std::size_t c) {

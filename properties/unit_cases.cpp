@@ -48,21 +48,27 @@ Extents draw_extents(Draws& draws) {
   Extents extents{draws.size("examples of a replica", 1, 4), draws.size("channels", 1, 9),
                   draws.size("outputs", 1, 9), draws.size("height", 1, 9),
                   draws.size("width", 1, 9)};
-  // One case in eight has one extent at an edge, or a number to either side of it.
-  static constexpr std::array<std::string_view, 16> at_edge = {
-      "none", "none", "none", "none", "none", "none",  "none",     "none",
-      "none", "none", "none", "none", "none", "plane", "channels", "outputs or examples"};
+  // One case in four has one extent at an edge, or a number to either side of it.
+  static constexpr std::array<std::string_view, 16> at_edge = {"none",     "none",
+                                                               "none",     "none",
+                                                               "none",     "none",
+                                                               "none",     "none",
+                                                               "none",     "none",
+                                                               "none",     "none",
+                                                               "plane",    "numbers of a channel",
+                                                               "channels", "outputs or examples"};
   const std::size_t which = draws.kind("at an edge", at_edge);
-  if (which > 12) {
+  if (which > 11) {
     const std::span<const std::string_view> names(kEdgeNames);
-    const std::size_t edge = draws.kind("edge", which == 13 ? names : names.first(3));
+    const std::size_t edge = draws.kind("edge", which < 14 ? names : names.first(3));
     static constexpr std::array<std::string_view, 3> beside = {"one less", "as many", "one more"};
     const std::size_t count = kEdges[edge] - 1 + draws.kind("of the edge", beside);
     extents = {std::min<std::size_t>(extents.examples, 2),
                std::min<std::size_t>(extents.channels, 3),
                std::min<std::size_t>(extents.outputs, 3), std::min<std::size_t>(extents.height, 2),
                std::min<std::size_t>(extents.width, 3)};
-    if (which == 13) {
+    if (which < 14) {
+      if (count % 2 == 1 || which == 12) extents.examples = extents.height = 1;
       extents.width = std::max<std::size_t>(count / (extents.examples * extents.height), 1);
     } else if (which == 14) {
       extents.channels = count;

@@ -84,6 +84,7 @@ int fail(const std::string& message, ExitCode code);
 
 // Each adds a command and sets `exit_code` when it runs.
 void add_check(CLI::App& program, int& exit_code);
+void add_mutants(CLI::App& program, int& exit_code);
 void add_replay(CLI::App& program, int& exit_code);
 void add_signoff(CLI::App& program, int& exit_code);
 void add_run(CLI::App& program, int& exit_code);

@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   add_signoff(program, exit_code);
   add_check(program, exit_code);
+  add_mutants(program, exit_code);
   add_replay(program, exit_code);
   add_run(program, exit_code);
   add_separable(program, exit_code);

@@ -93,7 +93,8 @@ class Visit {
     for (std::size_t i = 0; i < cases_ && !entry_.caught; ++i) {
       for (const Identity* identity : task_.identities) {
         for (const Property& property : identity->properties) {
-          if (property.form != Property::Form::device || i % property.one_in != 0) continue;
+          // A costly property comes after as many cases of the others as it costs.
+          if (property.form != Property::Form::device || (i + 1) % property.one_in != 0) continue;
           try_one(*identity, property, i / property.one_in);
           if (entry_.caught) break;
         }
