@@ -75,9 +75,14 @@ class SumBound {
     const double sum = any_rate_ * magnitude + underflow_;
     const double stored = stored_rate_ * (total + sum);
     const double any = sum + stored;
-    const double likely =
-        dithered_ ? independent(total, squares) : likely_rate_ * magnitude + underflow_ + stored;
+    const double likely = this->likely(total, magnitude, squares);
     return {any, likely < any ? likely : any};
+  }
+  // Where it is not limited by `any`.
+  double likely(double total, double magnitude, double squares) const {
+    if (dithered_) return independent(total, squares);
+    const double sum = any_rate_ * magnitude + underflow_;
+    return likely_rate_ * magnitude + underflow_ + stored_rate_ * (total + sum);
   }
 
   // At most at(…).likely, of four sums at once.

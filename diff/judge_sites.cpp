@@ -27,6 +27,107 @@ int lowest_bit(double x) {
   return exponent - 53 + std::countr_zero(static_cast<std::uint64_t>(std::abs(bits)));
 }
 
+// Whether means and sums of squares are joined by counts, one number at a time or chunks.
+bool is_running(const Contract& contract) {
+  return contract.statistics == StatisticsMethod::welford ||
+         contract.statistics == StatisticsMethod::merged;
+}
+// Where an infinity in x may stand as NaN in the mean: a difference is taken first.
+bool loses_infinity(const Contract& contract) {
+  return is_running(contract) || contract.statistics == StatisticsMethod::shifted;
+}
+
+// What both statistics of a running or shifted channel depend on (docs/bounds.md).
+struct Dispersion {
+  explicit Dispersion(const ChannelSums& sums)
+      : count(sums.count),
+        mean(std::abs(sums.mean.value) + sums.mean.radius),
+        deviation(std::sqrt(sums.centred_squares / sums.count)),
+        farthest(std::sqrt(std::sqrt(sums.centred_fourths))) {}
+
+  double count;
+  double mean;       // |μ|
+  double deviation;  // σ
+  double farthest;   // at least |x − μ| of any x
+};
+
+double rounding_of(const Contract& contract) {
+  return std::max(kU, unit_roundoff(contract.accumulate));
+}
+
+// Error of a mean that is joined by counts, the two levels not limited by each other.
+Allowance running_mean_allowance(const ChannelSums& sums, double total, const SumBound& bound,
+                                 const Contract& contract) {
+  const Dispersion spread(sums);
+  const double m = spread.count, u = rounding_of(contract);
+  const double any = bound.at(total, sums.magnitude, sums.squares).any / m;
+  const double likely = bound.likely(total, sums.magnitude, sums.squares) / m;
+  const double underflow = m * underflow_error(contract);
+  if (contract.statistics == StatisticsMethod::welford && contract.lanes <= 1) {
+    const double steps = 5 * u * spread.deviation;
+    return {(any + steps) * (1 + 2 * m * u) + underflow, likely + steps + underflow};
+  }
+  return {(4 * any + 2.2 * u * m * spread.deviation) * (1 + 8 * m * u) + underflow,
+          2 * likely + kLambda * u * spread.deviation * std::sqrt(3 * m) + underflow};
+}
+
+// Error of the mean of x − c, c among the numbers.
+Allowance shifted_sum_allowance(const ChannelSums& sums, const SumBound& bound,
+                                const Contract& contract) {
+  const Dispersion spread(sums);
+  const double m = spread.count, u = rounding_of(contract);
+  const double square = spread.deviation * spread.deviation + spread.farthest * spread.farthest;
+  const double size = std::sqrt(square);
+  const Allowance sum = bound.at(m * spread.farthest, m * size, m * square);
+  const double rest = 4 * u * size + 3 * underflow_error(contract);
+  return {(sum.any / m + rest) * (1 + 8 * u), (sum.likely / m + rest) * (1 + 8 * u)};
+}
+
+// Error of Σ(x − μ)²/m where means and squares are joined by counts.
+Allowance running_moment_allowance(const ChannelSums& sums, const SumBound& of_sum,
+                                   const SumBound& of_squares, const Contract& contract) {
+  const Dispersion spread(sums);
+  const double m = spread.count, u = rounding_of(contract);
+  const double squares = sums.centred_squares;
+  const bool joins = contract.statistics == StatisticsMethod::merged || contract.lanes > 1;
+  const double total = std::abs(sums.sum.value) + sums.sum.radius;
+  const Allowance mean = running_mean_allowance(sums, total, of_sum, contract);
+  const Allowance sum = of_squares.at(squares, squares, 2 * sums.centred_fourths);
+  // Errors of the means that a difference is taken of, and how many differences weigh how much.
+  const double sides = joins ? 2 : 1;
+  const double weight = joins ? std::max(std::log2(m) / 2, 1.0) : 2;
+  const double of_any = sides * ((joins ? 4 : 1) * u * sums.magnitude * (1 + 8 * m * u) +
+                                 (joins ? 2.2 * std::sqrt(m) : 5) * u * std::sqrt(squares) +
+                                 m * underflow_error(contract));
+  const double of_likely =
+      sides * (mean.likely + kLambda * u * (spread.mean + 3 * spread.deviation));
+  const double terms = (joins ? 10 : 8) * u * squares;
+  return {(sides * sum.any + terms + 2 * of_any * std::sqrt(squares * m * weight) +
+           m * weight * of_any * of_any) *
+              (1 + 4 * m * u) / m,
+          (sides * sum.likely + terms + 6 * of_likely * std::sqrt(squares * weight) +
+           m * weight * of_likely * of_likely) /
+              m};
+}
+
+// The same of Σ(x − c)²/m − (Σ(x − c)/m)².
+Allowance shifted_moment_allowance(const ChannelSums& sums, const SumBound& of_sum,
+                                   const SumBound& of_squares, const Contract& contract) {
+  const Dispersion spread(sums);
+  const double m = spread.count, u = rounding_of(contract);
+  const double variance = spread.deviation * spread.deviation;
+  const double shift = spread.farthest;  // at least |μ − c|
+  const double second = variance + shift * shift;
+  const double fourths = 8 * (sums.centred_fourths + m * std::pow(shift, 4));
+  const Allowance squares = of_squares.at(m * second, m * second, fourths);
+  const Allowance mean = shifted_sum_allowance(sums, of_sum, contract);
+  const auto level = [&](double sum, double delta) {
+    return (sum / m + 6 * u * second + 2 * shift * delta + delta * delta + 4 * u * shift * shift) *
+           (1 + 8 * u);
+  };
+  return {level(squares.any, mean.any), level(squares.likely, mean.likely)};
+}
+
 }  // namespace
 
 bool Judge::multiples(const Tensor<float>& x, std::size_t channel, int quantum) const {
@@ -57,21 +158,35 @@ const Judge::Site& Judge::site(NodeId x) {
       sum = bound.at(total, s.magnitude, s.squares);
       channel.independent_sum = bound.independent(total, s.squares);
     }
-    channel.mean = mean_allowance(
-        sum, {count, exact ? std::abs(s.sum.value) : total, s.magnitude, exact}, contract);
-    const bool is_derived = contract.statistics != StatisticsMethod::welford &&
-                            contract.statistics != StatisticsMethod::merged;
-    if (may_overflow(s.magnitude) || !is_derived) channel.mean = kUnknownAllowance;
+    if (is_running(contract)) {
+      channel.mean = running_mean_allowance(s, total, bound, contract);
+      channel.independent_sum = count * channel.mean.likely;
+      channel.mean.likely = std::min(channel.mean.likely, channel.mean.any);
+    } else if (contract.statistics == StatisticsMethod::shifted) {
+      const Allowance of_sum = shifted_sum_allowance(s, bound, contract);
+      channel.mean = widen(of_sum, 2 * kU * total / count + underflow_error(contract));
+      channel.independent_sum = count * channel.mean.likely;
+    } else {
+      channel.mean = mean_allowance(
+          sum, {count, exact ? std::abs(s.sum.value) : total, s.magnitude, exact}, contract);
+    }
+    if (may_overflow(2 * s.magnitude)) channel.mean = kUnknownAllowance;
   });
   return sites_.emplace(x, std::move(site)).first->second;
 }
 
 std::vector<Comparison> Judge::mean(NodeId node) {
   Comparison result = comparison(node, "");
-  const Site& site = this->site(graph_.node(node).operands[0]);
+  const NodeId x = graph_.node(node).operands[0];
+  const Site& site = this->site(x);
+  const bool skips = loses_infinity(contract(Operation::channel_mean, x));
   for (std::size_t r = 0; r < replicas_; ++r) {
     for (std::size_t c = 0; c < site[r].size(); ++c) {
       const Certified& expected = site[r][c].sums.mean;
+      if (skips && !std::isfinite(site[r][c].sums.magnitude)) {
+        result.skip();
+        continue;
+      }
       result.see(r, c, values_[node][r].values[c], expected.value,
                  widen(site[r][c].mean, expected.radius));
     }
@@ -108,7 +223,22 @@ Allowance Judge::variance_allowance(const SiteChannel& channel, const Tensor<flo
     return {level(squares.any, channel.mean.any), level(squares.any, channel.mean.likely)};
   }
   if (contract.statistics != StatisticsMethod::two_pass) {
-    return kUnknownAllowance;  // none is derived for it yet
+    const SumBound of_sum = sum_bound(m, contract, kind_, Dither::permuted);
+    Allowance moment;
+    if (is_running(contract)) {
+      moment = running_moment_allowance(sums, of_sum, bound, contract);
+    } else {
+      moment = shifted_moment_allowance(sums, of_sum, bound, contract);
+    }
+    const auto level = [&](double moment_error, double delta) {
+      const double far = e + between_error + delta;
+      return (moment_error + (1 + division) * kU * variance + 2 * (e + between_error) * delta +
+              delta * delta + 4 * kU * far * far + kU * variance) *
+                 (1 + 8 * kU) +
+             underflow;
+    };
+    const double any = level(moment.any, channel.mean.any);
+    return {any, std::min(any, level(moment.likely, channel.mean.likely))};
   }
   const bool mean_exact = channel.mean.any == 0;
   bool squares_exact = false;
@@ -391,7 +521,11 @@ std::vector<Comparison> Judge::normalise(NodeId written, NodeId site_node) {
     for (std::size_t r = 0; r < replicas_; ++r) {
       const double own_mean = static_cast<double>(values_[mean_node][r].values[c]);
       const double own_variance = static_cast<double>(values_[variance_node][r].values[c]);
-      worker.batch_mean.see(r, c, values_[mean_node][r].values[c], mean.value, mean_error);
+      if (loses_infinity(of_mean) && !std::isfinite(mean.value)) {
+        worker.batch_mean.skip();
+      } else {
+        worker.batch_mean.see(r, c, values_[mean_node][r].values[c], mean.value, mean_error);
+      }
       worker.batch_variance.see(r, c, values_[variance_node][r].values[c], variance.value,
                                 variance_error);
       const double root = 1 / std::sqrt(own_variance + epsilon);

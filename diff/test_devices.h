@@ -39,7 +39,8 @@ struct Arithmetic {
   bool truncated = false;                       // operands are cut to tf32, not rounded
   bool contracted = false;                      // products and sums in one rounding
   MeanDivision mean = MeanDivision::divide;
-  StatisticsMethod statistics = StatisticsMethod::two_pass;  // or one_pass, welford
+  StatisticsMethod statistics = StatisticsMethod::two_pass;
+  std::size_t chunk = 1;  // numbers of a chunk of `merged`; joined as `reduce` says
   NormaliseForm form = NormaliseForm::subtract_first;
   double root = 0;  // ulps by which the reciprocal root errs; 0: rounded root, rounded quotient
   bool gamma_last = false;  // ((x − μ)·r)·γ in place of (x − μ)·(r·γ)
@@ -179,10 +180,14 @@ class PlainDevice : public Device {
     for (std::size_t c = 0; c < call.channels; ++c) {
       const auto x = [&](std::size_t j) { return number(call, c, j); };
       const std::size_t m = call.batch * call.plane;
-      call.mean[c] = does_.statistics == StatisticsMethod::welford ? welford(m, x).mean
-                                                                   : mean(m, [&](std::size_t j) {
-                                                                       return Term{x(j), 1};
-                                                                     });
+      if (is_running()) {
+        call.mean[c] = running(m, x).mean;
+      } else if (does_.statistics == StatisticsMethod::shifted) {
+        const float first = x(0);
+        call.mean[c] = first + mean(m, [&](std::size_t j) { return Term{x(j) - first, 1}; });
+      } else {
+        call.mean[c] = mean(m, [&](std::size_t j) { return Term{x(j), 1}; });
+      }
     }
   }
   void channel_variance(const ChannelVarianceCall& call) override {
@@ -192,8 +197,13 @@ class PlainDevice : public Device {
       const std::size_t m = call.batch * call.plane;
       const float own = call.own_mean[c];
       float variance = 0;
-      if (does_.statistics == StatisticsMethod::welford) {
-        variance = welford(m, x).squares / static_cast<float>(m);
+      if (is_running()) {
+        variance = running(m, x).squares / static_cast<float>(m);
+      } else if (does_.statistics == StatisticsMethod::shifted) {
+        const auto d = [&](std::size_t j) { return x(j) - x(0); };
+        const float shift = mean(m, [&](std::size_t j) { return Term{d(j), 1}; });
+        const float second = mean(m, [&](std::size_t j) { return Term{d(j), d(j)}; });
+        variance = does_.contracted ? std::fma(-shift, shift, second) : second - shift * shift;
       } else if (does_.statistics == StatisticsMethod::one_pass) {
         const float second = mean(m, [&](std::size_t j) { return Term{x(j), x(j)}; });
         variance = does_.contracted ? std::fma(-own, own, second) : second - own * own;
@@ -257,6 +267,13 @@ class PlainDevice : public Device {
     }
   }
 
+ protected:
+  // Number j of a channel.
+  template <class Call>
+  static float number(const Call& call, std::size_t channel, std::size_t j) {
+    return call.x[(j / call.plane * call.channels + channel) * call.plane + j % call.plane];
+  }
+
  private:
   using Order = Arithmetic::Order;
   struct Term {  // a·b
@@ -265,11 +282,6 @@ class PlainDevice : public Device {
 
   float multiply_add(float a, float b, float c) const {
     return does_.contracted ? std::fma(a, b, c) : a * b + c;
-  }
-
-  template <class Call>
-  static float number(const Call& call, std::size_t channel, std::size_t j) {
-    return call.x[(j / call.plane * call.channels + channel) * call.plane + j % call.plane];
   }
 
   // 0 … n − 1 in the order in which terms are taken.
@@ -369,18 +381,50 @@ class PlainDevice : public Device {
     return division == MeanDivision::reciprocal ? total * (1 / count) : total / count;
   }
 
+  bool is_running() const {
+    return does_.statistics == StatisticsMethod::welford ||
+           does_.statistics == StatisticsMethod::merged;
+  }
   struct Running {
-    float mean = 0, squares = 0;
+    float count = 0, mean = 0, squares = 0;
   };
+  // Chan, Golub and LeVeque (1983).
+  static Running joined(const Running& a, const Running& b) {
+    const float count = a.count + b.count, d = b.mean - a.mean;
+    return {count, a.mean + d * (b.count / count),
+            a.squares + b.squares + d * d * (a.count * b.count / count)};
+  }
   template <class Numbers>
-  Running welford(std::size_t n, Numbers x) {
+  Running welford(std::size_t first, std::size_t end, Numbers x) {
     Running running;
-    for (std::size_t j = 0; j < n; ++j) {
+    for (std::size_t j = first; j < end; ++j) {
+      running.count += 1;
       const float d = x(j) - running.mean;
-      running.mean += d / static_cast<float>(j + 1);
+      running.mean += d / running.count;
       running.squares += d * (x(j) - running.mean);
     }
     return running;
+  }
+  // One run over all numbers, or chunks that are joined one after another, each to what came before
+  // or what came before to each, or pairwise.
+  template <class Numbers>
+  Running running(std::size_t n, Numbers x) {
+    if (does_.statistics == StatisticsMethod::welford) return welford(0, n, x);
+    std::vector<Running> chunks;
+    for (std::size_t first = 0; first < n; first += does_.chunk) {
+      chunks.push_back(welford(first, std::min(first + does_.chunk, n), x));
+    }
+    while (does_.reduce == Order::tree && chunks.size() > 1) {
+      for (std::size_t i = 0; i + 1 < chunks.size(); i += 2)
+        chunks[i / 2] = joined(chunks[i], chunks[i + 1]);
+      if (chunks.size() % 2 != 0) chunks[chunks.size() / 2] = chunks.back();
+      chunks.resize((chunks.size() + 1) / 2);
+    }
+    Running all = chunks[0];
+    for (std::size_t i = 1; i < chunks.size(); ++i) {
+      all = does_.reduce == Order::backward ? joined(chunks[i], all) : joined(all, chunks[i]);
+    }
+    return all;
   }
 
   // The rounded root, or the float32 number farthest from the exact root within does_.root ulps, on

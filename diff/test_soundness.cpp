@@ -123,6 +123,45 @@ std::vector<Arithmetic> correct_devices() {
     d.contracted = true;
   }
   {
+    Arithmetic& d = device("shifted variance");
+    d.statistics = StatisticsMethod::shifted;
+  }
+  {
+    Arithmetic& d = device("shifted variance, 8 lanes, fused multiply-add");
+    d.statistics = StatisticsMethod::shifted;
+    d.lanes = 8;
+    d.contracted = true;
+  }
+  {
+    Arithmetic& d = device("Welford");
+    d.statistics = StatisticsMethod::welford;
+  }
+  {
+    Arithmetic& d = device("merged, number by number, to what came before");
+    d.statistics = StatisticsMethod::merged;
+  }
+  {
+    Arithmetic& d = device("merged, number by number, what came before to each");
+    d.statistics = StatisticsMethod::merged;
+    d.reduce = Order::backward;
+  }
+  {
+    Arithmetic& d = device("merged, chunks of 4 in order");
+    d.statistics = StatisticsMethod::merged;
+    d.chunk = 4;
+  }
+  {
+    Arithmetic& d = device("merged, chunks of 32 pairwise");
+    d.statistics = StatisticsMethod::merged;
+    d.chunk = 32;
+    d.reduce = Order::tree;
+  }
+  {
+    Arithmetic& d = device("merged, number by number, pairwise");
+    d.statistics = StatisticsMethod::merged;
+    d.reduce = Order::tree;
+  }
+  {
     Arithmetic& d = device("tensor cores, operands cut to tf32");
     d.accumulate = Accumulate::tensor_core;
     d.bias_first = true;
@@ -639,8 +678,9 @@ TEST_CASE("a sign-off of a whole network agrees with every correct device") {
 }
 
 TEST_CASE("a device that needs a looser contract than it states is wrong on lattices") {
-  for (const char* name : {"reciprocals of counts", "premultiplied terms",
-                           "premultiplied all-reduce", "one-pass variance"}) {
+  for (const char* name :
+       {"reciprocals of counts", "premultiplied terms", "premultiplied all-reduce",
+        "one-pass variance", "Welford", "merged, chunks of 4 in order"}) {
     CAPTURE(name);
     const Arithmetic arithmetic = named(name);
     Contract strict = contract_of(arithmetic);
@@ -649,24 +689,6 @@ TEST_CASE("a device that needs a looser contract than it states is wrong on latt
     CHECK(wrong_on_lattices(arithmetic, strict) > 0);
     CHECK(wrong_on_lattices(arithmetic, contract_of(arithmetic)) == 0);
   }
-}
-
-TEST_CASE("Welford's statistics are wrong on lattices as two passes, and not judged as Welford's") {
-  Arithmetic arithmetic;
-  arithmetic.name = "Welford";
-  arithmetic.statistics = StatisticsMethod::welford;
-  Contract two_pass = contract_of(arithmetic);
-  two_pass.statistics = StatisticsMethod::two_pass;
-  CHECK(wrong_on_lattices(arithmetic, two_pass) > 0);
-  PlainDevice device(2, arithmetic);
-  const UnitCase unit = site({1, 4, 7, 7}, false, 1);
-  std::size_t unjudged_variances = 0;
-  for (const Comparison& comparison : judged_on_lattice(device, unit, 2, 0, 1)) {
-    if (comparison.node != "g.var_at") continue;
-    CHECK(comparison.outcome() == Outcome::not_judged);
-    ++unjudged_variances;
-  }
-  CHECK(unjudged_variances == 1);
 }
 
 TEST_CASE("a root that is only near is wrong on lattices where it is said to be exact") {
@@ -779,6 +801,102 @@ TEST_CASE("dithered bounds on a BN site are within 6 of the largest error") {
       CHECK(comparison.tightness() >= 1);
       CHECK(comparison.tightness() <= 6);
     }
+  }
+}
+
+// Wider than those of a plain sum, since errors of the means on the way enter.
+TEST_CASE("dithered bounds on running and shifted variances stay near the largest error") {
+  for (const auto& [name, least] : {std::pair("Welford", 12.0), std::pair("shifted variance", 26.0),
+                                    std::pair("merged, chunks of 4 in order", 80.0),
+                                    std::pair("merged, number by number, pairwise", 130.0)}) {
+    PlainDevice device(2, named(name));
+    const UnitCase unit = site({1, 256, 7, 7}, false, 1);
+    Comparison mean, variance;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      Shape shape = unit.graph.node(0).shape;
+      shape.n = 2;
+      Family<float> x(2, Tensor<float>(shape));
+      Random random(seed);
+      for (Tensor<float>& tensor : x) {
+        for (float& value : tensor.values) value = static_cast<float>(1 + random.triangular(1));
+      }
+      for (const Comparison& comparison : judged_dithered(device, unit, {x}, seed)) {
+        if (comparison.node == "g.mean") mean.merge(comparison);
+        if (comparison.node == "g.var_at") variance.merge(comparison);
+      }
+    }
+    INFO(name << ": mean " << mean.tightness() << ", variance " << variance.tightness());
+    CHECK(mean.outcome() == Outcome::agrees);
+    CHECK(variance.outcome() == Outcome::agrees);
+    CHECK(mean.tightness() >= 1);
+    CHECK(variance.tightness() >= 1);
+    CHECK(mean.tightness() <= least);
+    CHECK(variance.tightness() <= least);
+  }
+}
+
+// A merge that leaves out what lies between the chunks, or weighs it wrongly; updates divided by
+// one less; a shift that is forgotten in the mean.
+class WrongMoments final : public PlainDevice {
+ public:
+  enum class Fault { no_between, wrong_counts, unbiased, shift_forgotten };
+
+  WrongMoments(const Arithmetic& arithmetic, Fault fault)
+      : PlainDevice(2, arithmetic), fault_(fault) {}
+
+  void channel_variance(const ChannelVarianceCall& call) override {
+    const std::size_t m = call.batch * call.plane;
+    const auto count = static_cast<float>(m);
+    for (std::size_t c = 0; c < call.channels; ++c) {
+      const auto x = [&](std::size_t j) { return number(call, c, j); };
+      float mean = 0, squares = 0;
+      const std::size_t half = m / 2;
+      std::array<float, 2> means{}, parts{};
+      for (std::size_t j = 0; j < m; ++j) {
+        means[j < half ? 0 : 1] += x(j) / static_cast<float>(j < half ? half : m - half);
+      }
+      for (std::size_t j = 0; j < m; ++j) {
+        const float d = x(j) - means[j < half ? 0 : 1];
+        parts[j < half ? 0 : 1] += d * d;
+        mean += x(j) / count;
+      }
+      const float d = means[1] - means[0];
+      const auto low = static_cast<float>(half), high = static_cast<float>(m - half);
+      squares = parts[0] + parts[1] + d * d * (low * high / count);
+      if (fault_ == Fault::no_between) squares = parts[0] + parts[1];
+      if (fault_ == Fault::wrong_counts) squares = parts[0] + parts[1] + d * d * low / count;
+      if (fault_ == Fault::unbiased) squares *= count / (count - 1);
+      if (fault_ == Fault::shift_forgotten) {
+        squares += count * (mean - x(0)) * (mean - x(0));
+      }
+      const float distance = call.own_mean[c] - call.mean[c];
+      call.variance[c] = squares / count + distance * distance;
+    }
+  }
+
+ private:
+  Fault fault_;
+};
+
+TEST_CASE("wrong merges, updates and shifts are wrong under their own contracts") {
+  using Fault = WrongMoments::Fault;
+  for (const auto& [name, fault] : {std::pair("merged, chunks of 4 in order", Fault::no_between),
+                                    std::pair("merged, chunks of 4 in order", Fault::wrong_counts),
+                                    std::pair("Welford", Fault::unbiased),
+                                    std::pair("shifted variance", Fault::shift_forgotten)}) {
+    CAPTURE(name, static_cast<int>(fault));
+    WrongMoments device(named(name), fault);
+    const UnitCase unit = site({1, 4, 7, 7}, false, 1);
+    Family<float> x(2, Tensor<float>({2, 4, 7, 7}));
+    Random random(1);
+    for (Tensor<float>& tensor : x) {
+      for (float& value : tensor.values) value = static_cast<float>(1 + random.triangular(1));
+    }
+    std::size_t wrong = 0;
+    for (const Comparison& comparison : judged_dithered(device, unit, {x}, 1)) {
+      if (comparison.node == "g.var_at") wrong += comparison.suspects + comparison.wrong;
+    }
+    CHECK(wrong > 0);
   }
 }
 
