@@ -216,7 +216,9 @@ typedef struct {
 /* One assignment target = function(reads) of an optimizer program. Scopes: 0 all parameters, 1
  * parameter, 2 row, 3 column, 4 coordinate. Functions, of a, b, c in order: 1 a; 2 -a; 3 sqrt a;
  * 4 |a|; 5 sign a; 6 a+b; 7 a-b; 8 a*b; 9 a/b; 10 minimum; 11 maximum; 12 a<b; 13 a<=b; 14 a==b;
- * 15 a!=b; 16 a*b+c rounded once; 17 b where a is not 0, else c. Comparisons give 1 or 0. */
+ * 15 a!=b; 16 a*b+c rounded once; 17 b where a is not 0 (NaN too), else c. Comparisons give 1 or 0;
+ * sign is 0 of both zeros and of NaN; minimum and maximum are NaN where either is, and -0 is below
+ * +0. */
 typedef struct {
   uint8_t target_scope, function;
   uint16_t target;

@@ -16,6 +16,8 @@ void add_pointwise_mutants(std::vector<Mutant>& mutants);  // ReLU and add
 void add_global_average_pool_mutants(std::vector<Mutant>& mutants);
 void add_dense_mutants(std::vector<Mutant>& mutants);
 void add_all_reduce_mutants(std::vector<Mutant>& mutants);
+// Reduce-scatter, all-gather and the owned step.
+void add_sharded_step_mutants(std::vector<Mutant>& mutants);
 void add_controls(std::vector<Mutant>& mutants);
 
 }  // namespace shardproof

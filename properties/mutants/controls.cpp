@@ -365,6 +365,45 @@ void add_reductions(std::vector<Mutant>& controls) {
       });
 }
 
+void add_sharded_steps(std::vector<Mutant>& controls) {
+  const auto add = [&](const char* name, const char* what, bool needs_contract,
+                       void (*fill)(shardproof_candidate_table&)) {
+    controls.push_back({name, "", what, true, needs_contract, fill});
+  };
+  add("scatter-by-rank", "replicas added in their order", false,
+      [](shardproof_candidate_table& t) { t.reduce_scatter_mean = reduce_scatter_mean<kPlain>; });
+  add("scatter-from-the-last", "replicas added from the last", false,
+      [](shardproof_candidate_table& t) {
+        t.reduce_scatter_mean = reduce_scatter_mean<Recipe{.order = Recipe::Order::backward}>;
+      });
+  add("scatter-premultiplied", "Σ x·(1/R), as ncclAvg", true, [](shardproof_candidate_table& t) {
+    constexpr Recipe recipe{.mean = Recipe::Mean::premultiply};
+    t.reduce_scatter_mean = reduce_scatter_mean<recipe>;
+    t.contracts[SHARDPROOF_REDUCE_SCATTER_MEAN] = contract_of(recipe);
+  });
+  add("gather-in-order", "a copy", false, [](shardproof_candidate_table& t) {
+    t.all_gather = [](const shardproof_collective_call* c) {
+      return gather(
+          c, [](std::size_t r) { return r; }, [](std::size_t i) { return i; });
+    };
+  });
+  add("step-in-order", "every assignment as it stands", false, [](shardproof_candidate_table& t) {
+    t.owned_step = [](const shardproof_owned_step* c) { return owned_step(c, apply); };
+    t.contracts[SHARDPROOF_OWNED_STEP].contraction = SHARDPROOF_NO;
+  });
+  add("step-from-the-end", "the last coordinate first", false, [](shardproof_candidate_table& t) {
+    t.owned_step = [](const shardproof_owned_step* c) {
+      for (std::size_t i = c->count; i-- > 0;) step_coordinate(c, i, apply);
+      return 0;
+    };
+    t.contracts[SHARDPROOF_OWNED_STEP].contraction = SHARDPROOF_NO;
+  });
+  add("step-that-fuses", "a product and the sum after it in one rounding", false,
+      [](shardproof_candidate_table& t) {
+        t.owned_step = [](const shardproof_owned_step* c) { return owned_step(c, Fused{}); };
+      });
+}
+
 }  // namespace
 
 void add_controls(std::vector<Mutant>& controls) {
@@ -372,6 +411,7 @@ void add_controls(std::vector<Mutant>& controls) {
   add_statistics(controls);
   add_pointwise(controls);
   add_reductions(controls);
+  add_sharded_steps(controls);
 }
 
 }  // namespace shardproof

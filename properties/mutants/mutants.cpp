@@ -14,6 +14,7 @@ const std::vector<Mutant>& all_mutants() {
     add_global_average_pool_mutants(all);
     add_dense_mutants(all);
     add_all_reduce_mutants(all);
+    add_sharded_step_mutants(all);
     add_controls(all);
     return all;
   }();

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -358,15 +359,16 @@ int each_sum(const shardproof_add* call, F f) {
   return 0;
 }
 
-// One replica's part of a collective: receive[i] = f(i, values of the replicas there) for i < count
-// elements. Waits for the others before it writes, so that a buffer may be sent and received.
+// One replica's part of a collective: receive[i] = f(i, values of the replicas at first + i) for
+// i < count elements. Waits for the others before it writes, so that a buffer may be sent and
+// received.
 template <class F>
-int each_reduced(const shardproof_collective_call* call, F f) {
+int each_reduced(const shardproof_collective_call* call, std::size_t first, F f) {
   const std::size_t replicas = call->header.replicas;
   std::vector<float> result(call->count), terms(replicas);
   for (std::size_t i = 0; i < call->count; ++i) {
     for (std::size_t r = 0; r < replicas; ++r) {
-      terms[r] = static_cast<const float*>(call->sends[r])[i];
+      terms[r] = static_cast<const float*>(call->sends[r])[first + i];
     }
     result[i] = f(i, terms);
   }
@@ -375,6 +377,10 @@ int each_reduced(const shardproof_collective_call* call, F f) {
   std::copy(result.begin(), result.end(),
             static_cast<float*>(call->receives[call->header.replica]));
   return joined->barrier(joined);
+}
+template <class F>
+int each_reduced(const shardproof_collective_call* call, F f) {
+  return each_reduced(call, 0, f);
 }
 template <Recipe recipe>
 float mean_of_replicas(const std::vector<float>& terms) {
@@ -386,5 +392,134 @@ int all_reduce_mean(const shardproof_collective_call* call) {
     return mean_of_replicas<recipe>(terms);
   });
 }
+
+template <Recipe recipe>
+int reduce_scatter_mean(const shardproof_collective_call* call) {
+  return each_reduced(
+      call, call->header.replica * call->count,
+      [](std::size_t, const std::vector<float>& terms) { return mean_of_replicas<recipe>(terms); });
+}
+
+// receive[r·count + i] = what rank source(r) sent at place(i), of any type.
+template <class Source, class Index>
+int gather(const shardproof_collective_call* call, Source source, Index place) {
+  const std::size_t bytes = call->dtype == SHARDPROOF_FLOAT32 ? 4 : 2;
+  std::vector<char> result(call->header.replicas * call->count * bytes);
+  for (std::size_t r = 0; r < call->header.replicas; ++r) {
+    for (std::size_t i = 0; i < call->count; ++i) {
+      std::memcpy(&result[(r * call->count + i) * bytes],
+                  static_cast<const char*>(call->sends[source(r)]) + place(i) * bytes, bytes);
+    }
+  }
+  const shardproof_collective* joined = call->header.collective;
+  if (joined->barrier(joined) != 0) return 1;
+  std::memcpy(call->receives[call->header.replica], result.data(), result.size());
+  return joined->barrier(joined);
+}
+
+// How many operands a function reads.
+inline std::size_t reads_of(std::uint8_t function) {
+  return function <= 5 ? 1 : function <= 15 ? 2 : 3;
+}
+
+// −0 is below +0.
+inline bool is_below(float a, float b) {
+  return a < b || (a == b && std::signbit(a) && !std::signbit(b));
+}
+
+// function(a, b, c) of an assignment (candidate.h).
+inline float apply(const shardproof_assignment& assignment, float a, float b, float c) {
+  switch (assignment.function) {
+    case 1:
+      return a;
+    case 2:
+      return -a;
+    case 3:
+      return std::sqrt(a);
+    case 4:
+      return std::abs(a);
+    case 5:
+      return a > 0 ? 1.0F : a < 0 ? -1.0F : 0.0F;
+    case 6:
+      return a + b;
+    case 7:
+      return a - b;
+    case 8:
+      return a * b;
+    case 9:
+      return a / b;
+    case 10:
+      return is_below(b, a) || std::isnan(b) ? b : a;
+    case 11:
+      return is_below(a, b) || std::isnan(b) ? b : a;
+    case 12:
+      return a < b ? 1.0F : 0.0F;
+    case 13:
+      return a <= b ? 1.0F : 0.0F;
+    case 14:
+      return a == b ? 1.0F : 0.0F;
+    case 15:
+      return a != b ? 1.0F : 0.0F;
+    case 16:
+      return std::fma(a, b, c);
+    default:
+      return a != 0 ? b : c;
+  }
+}
+
+// The assignments for owned coordinate first + i, with function(assignment, a, b, c) in place of
+// apply.
+template <class F>
+void step_coordinate(const shardproof_owned_step* call, std::size_t i, F&& function) {
+  const std::size_t position = call->first + i;
+  const std::size_t element =
+      call->element_at != nullptr ? call->element_at[position] : call->first_element + i;
+  std::vector<float> temporaries(call->field_count);
+  const auto field = [&](std::size_t slot) -> float& {
+    return call->fields[slot] != nullptr ? call->fields[slot][position] : temporaries[slot];
+  };
+  const auto read = [&](std::uint8_t scope, std::size_t slot) {
+    switch (scope) {
+      case 0:
+        return call->shared[slot];
+      case 1:
+        return call->parameter_values[slot * call->parameters + call->parameter];
+      case 2:
+        return call->row[slot * call->rows + call->first_row + element / call->columns];
+      case 3:
+        return call
+            ->column[slot * call->all_columns + call->first_column + element % call->columns];
+      default:
+        return field(slot);
+    }
+  };
+  for (std::size_t k = 0; k < call->assignment_count; ++k) {
+    const shardproof_assignment& each = call->assignments[k];
+    float operands[3] = {0, 0, 0};
+    for (std::size_t n = 0; n < reads_of(each.function); ++n) {
+      operands[n] = read(each.read_scopes[n], each.reads[n]);
+    }
+    field(each.target) = function(each, operands[0], operands[1], operands[2]);
+  }
+}
+template <class F>
+int owned_step(const shardproof_owned_step* call, F function) {
+  for (std::size_t i = 0; i < call->count; ++i) step_coordinate(call, i, function);
+  return 0;
+}
+
+// Sums whose first operand is the product that was assigned just before, in one rounding.
+struct Fused {
+  const shardproof_assignment* product = nullptr;
+  float a = 0, b = 0;
+
+  float operator()(const shardproof_assignment& each, float x, float y, float z) {
+    const bool fuses = each.function == 6 && product != nullptr && product + 1 == &each &&
+                       each.read_scopes[0] == product->target_scope &&
+                       each.reads[0] == product->target;
+    if (each.function == 8) product = &each, a = x, b = y;
+    return fuses ? std::fma(a, b, y) : apply(each, x, y, z);
+  }
+};
 
 }  // namespace shardproof::plain
