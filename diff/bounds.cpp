@@ -220,6 +220,16 @@ Allowance all_reduce_allowance(std::span<const float> terms, const Contract& con
   return mean_allowance(error, sum, contract);
 }
 
+double running_allowance(const Contract& contract, float running, float batch, float momentum,
+                         double unbiased) {
+  const double p = static_cast<double>(momentum), r = std::abs(static_cast<double>(running));
+  const double v = std::abs(static_cast<double>(batch)) * unbiased;
+  if (p == 0) return contract.subnormals_kept ? 0 : 2 * 0x1p-126;
+  const double u = kFloat32Unit;
+  return u * (4 * std::abs(1 - p) * r + 6 * p * v + 2 * p * r) * (1 + 16 * u) +
+         6 * underflow_error(contract);
+}
+
 NormaliseAllowance normalise_allowance(const Contract& contract, double gamma, double beta,
                                        double mean, double root) {
   const double u = kFloat32Unit;

@@ -155,4 +155,9 @@ struct NormaliseAllowance {
 NormaliseAllowance normalise_allowance(const Contract& contract, double gamma, double beta,
                                        double mean, double root);
 
+// Error of (1 − p)·r + p·v·f, a running value after a batch (docs/bounds.md, "Running statistics");
+// f, the factor that makes a variance unbiased, is 1 for a mean.
+double running_allowance(const Contract& contract, float running, float batch, float momentum,
+                         double unbiased);
+
 }  // namespace shardproof

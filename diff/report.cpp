@@ -146,6 +146,8 @@ std::string to_string(Operation operation) {
       return "dense";
     case Operation::all_reduce_mean:
       return "all-reduce mean";
+    case Operation::running_statistics:
+      return "running statistics";
     default:
       return "operation of the optimizer step";
   }

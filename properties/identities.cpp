@@ -14,6 +14,7 @@ const std::vector<Identity>& all_identities() {
       normalise_commutes_with_batch_shard(),
       replica_moments_give_the_global_ones(),
       sync_bn_is_the_shard_of_batch_bn(),
+      running_statistics_follow_the_global_batch(),
       per_replica_bn_is_not_batch_bn(),
       fast_products_agree_with_their_meaning(),
       sync_network_is_the_shard_of_the_batch_network(),

@@ -194,6 +194,16 @@ class BuiltinDevice : public Device {
     add_bias_to(call.replica, call.bias, call.batch, call.out, 1, call.y);
   }
 
+  void running_statistics(const RunningStatisticsCall& call) override {
+    if (call.channels == 0 || call.count == 0) return;
+    if (call.count == 1) throw DeviceError("a variance of one number has no unbiased estimate");
+    const auto count = static_cast<double>(call.count);
+    launch_pointwise(kernel<SHARDPROOF_BACKEND::running_statistics>, call.channels, call.replica,
+                     call.mean, call.variance, call.channels, call.momentum,
+                     static_cast<float>(count / (count - 1)), call.running_mean,
+                     call.running_variance);
+  }
+
   void all_reduce_mean(const AllReduceMeanCall& call) override {
     if (call.count == 0) return;
     const int ranks = replicas();

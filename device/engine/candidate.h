@@ -7,7 +7,9 @@
  *
  * It gets the version below and a table of zeros, sets table->version to the
  * SHARDPROOF_CANDIDATE_VERSION that it was compiled with, fills the entries that it has and returns
- * 0. An entry left null is the built-in operation.
+ * 0. An entry left null is the built-in operation. sync_batch_norm, all_reduce_sum, broadcast,
+ * shard and unshard are for later versions of the program: this one refuses a table that fills
+ * them, since nothing would judge them.
  *
  * Every operation gets one call structure and returns 0, or any other status after it has written a
  * sentence to header.message. When it returns, its outputs are complete, in CUDA memory on
@@ -159,7 +161,8 @@ typedef struct {
 typedef shardproof_normalise shardproof_sync_batch_norm;
 
 /* running_mean = (1 - momentum)*running_mean + momentum*mean; running_variance likewise, of
- * variance*count/(count - 1), count the numbers a channel over all replicas. All [C]; in place. */
+ * variance*count/(count - 1), count the numbers a channel over all replicas: at least 2, or 0,
+ * which leaves both as they are. All [C]; in place. */
 typedef struct {
   shardproof_header header;
   shardproof_tensor mean, variance, running_mean, running_variance;

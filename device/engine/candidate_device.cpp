@@ -180,6 +180,18 @@ class CandidateDevice final : public ForwardingDevice {
       any = any || has(operation);
       if (std::string fault = fault_of(table.contracts[operation]); !fault.empty()) return fault;
     }
+    const std::pair<bool, const char*> not_called[] = {
+        {table.sync_batch_norm != nullptr, "sync_batch_norm"},
+        {table.all_reduce_sum != nullptr, "all_reduce_sum"},
+        {table.broadcast != nullptr, "broadcast"},
+        {table.shard != nullptr, "shard"},
+        {table.unshard != nullptr, "unshard"}};
+    for (const auto& [filled, entry] : not_called) {
+      if (filled) {
+        return std::string("fills `") + entry +
+               "`, which nothing calls yet: it would not be judged; leave it null";
+      }
+    }
     if (!any) return "fills no operation of the table";
     return "";
   }
@@ -299,6 +311,19 @@ class CandidateDevice final : public ForwardingDevice {
         {in("x", c.x), in("weight", c.weight), in("bias", c.bias), out("y", c.y)});
   }
 
+  void running_statistics(const RunningStatisticsCall& call) override {
+    if (!has(SHARDPROOF_RUNNING_STATISTICS)) return base().running_statistics(call);
+    shardproof_running_statistics c{};
+    c.mean = tensor(call.mean, {call.channels});
+    c.variance = tensor(call.variance, {call.channels});
+    c.running_mean = tensor(call.running_mean, {call.channels});
+    c.running_variance = tensor(call.running_variance, {call.channels});
+    c.momentum = call.momentum, c.count = call.count;
+    one(SHARDPROOF_RUNNING_STATISTICS, call.replica, c,
+        {in("mean", c.mean), in("variance", c.variance), out("running_mean", c.running_mean),
+         out("running_variance", c.running_variance)});
+  }
+
   void all_reduce_mean(const AllReduceMeanCall& call) override {
     if (!has(SHARDPROOF_ALL_REDUCE_MEAN)) return base().all_reduce_mean(call);
     const std::size_t bytes = call.count * sizeof(float);
@@ -407,6 +432,8 @@ class CandidateDevice final : public ForwardingDevice {
         return SHARDPROOF_DENSE;
       case Operation::all_reduce_mean:
         return SHARDPROOF_ALL_REDUCE_MEAN;
+      case Operation::running_statistics:
+        return SHARDPROOF_RUNNING_STATISTICS;
       case Operation::reduce_scatter_mean:
         return SHARDPROOF_REDUCE_SCATTER_MEAN;
       case Operation::all_gather:
@@ -427,6 +454,8 @@ class CandidateDevice final : public ForwardingDevice {
         return table.channel_variance != nullptr;
       case SHARDPROOF_NORMALISE:
         return table.normalise != nullptr;
+      case SHARDPROOF_RUNNING_STATISTICS:
+        return table.running_statistics != nullptr;
       case SHARDPROOF_CONVOLUTION:
         return table.convolution != nullptr;
       case SHARDPROOF_DEPTHWISE:

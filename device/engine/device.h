@@ -41,6 +41,7 @@ enum class Operation {
   shared_sum,
   owned_step,
   to_bfloat16,
+  running_statistics,
 };
 
 // Cross-correlation. x [batch, in_channels, height, width], weight [out_channels, in_channels,
@@ -133,6 +134,21 @@ struct DenseCall {
   const float* bias;
   float* y;
   std::size_t batch, in, out;
+};
+
+// What a site hands on to inference (spec section 3): running_mean = (1 − momentum)·running_mean +
+// momentum·mean, and running_variance likewise of variance·count/(count − 1). mean and variance are
+// those of all replicas, [channels] each, `count` the numbers of a channel over all replicas: at
+// least 2, or 0, which leaves both as they are.
+struct RunningStatisticsCall {
+  int replica;
+  const float* mean;
+  const float* variance;
+  float* running_mean;
+  float* running_variance;
+  std::size_t channels;
+  float momentum;
+  std::size_t count;
 };
 
 // receive[r] = (1/R) Σ send over the R replicas, the same bits on every replica r. One pointer a
@@ -271,6 +287,9 @@ class Device {
   virtual void dense(const DenseCall& call) = 0;
   virtual void all_reduce_mean(const AllReduceMeanCall& call) = 0;
 
+  // A device for inference alone leaves this out.
+  virtual void running_statistics(const RunningStatisticsCall&) { lacks("running_statistics"); }
+
   // The optimizer step. A device for networks alone leaves these out.
   virtual void reduce_scatter_mean(const ReduceScatterMeanCall&) { lacks("reduce_scatter_mean"); }
   virtual void all_gather(const AllGatherCall&) { lacks("all_gather"); }
@@ -283,7 +302,7 @@ class Device {
 
  private:
   [[noreturn]] void lacks(const std::string& operation) const {
-    throw DeviceError(name() + " has no " + operation + ", which an optimizer step needs");
+    throw DeviceError(name() + " has no " + operation);
   }
 };
 

@@ -44,6 +44,10 @@ class ForwardingDevice : public Device {
   void dense(const DenseCall& call) override { base_.dense(call); }
   void all_reduce_mean(const AllReduceMeanCall& call) override { base_.all_reduce_mean(call); }
 
+  void running_statistics(const RunningStatisticsCall& call) override {
+    base_.running_statistics(call);
+  }
+
   void reduce_scatter_mean(const ReduceScatterMeanCall& call) override {
     base_.reduce_scatter_mean(call);
   }

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -188,6 +189,63 @@ TEST_CASE("a library that cannot be used is bad input with a sentence that says 
   file.close();
   CHECK(holds(load_error(folder / "other.so"), "cannot be loaded"));
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE(
+    "an entry that nothing would call is refused, and a function fills a table as a library") {
+  const auto device = make_candidate_device(
+      [](shardproof_candidate_table& table) {
+        table.relu = [](const shardproof_unary*) { return 0; };
+        table.broadcast = [](const shardproof_collective_call*) { return 0; };
+      },
+      1);
+  REQUIRE(!device);
+  CHECK_THAT(device.error(), Catch::Contains("fills `broadcast`, which nothing calls yet"));
+  const auto named = make_candidate_device(
+      [](shardproof_candidate_table& table) {
+        table.name = "a function";
+        table.relu = [](const shardproof_unary* call) {
+          static_cast<float*>(call->y.data)[0] = 3;
+          return 0;
+        };
+      },
+      1);
+  REQUIRE(named);
+  CHECK((*named)->name() == "candidate a function");
+  float* x = (*named)->allocate(0, 1);
+  float* y = (*named)->allocate(0, 1);
+  (*named)->relu({0, x, y, 1});
+  float got = 0;
+  (*named)->download(0, y, &got, 1);
+  CHECK(got == 3);
+}
+
+TEST_CASE(
+    "a maker hands a child process on from one device to the next, and makes another after a "
+    "crash") {
+  const auto make = candidate_maker([](shardproof_candidate_table& table) {
+    table.relu = [](const shardproof_unary* call) {
+      static int calls = 0;
+      if (call->x.shape[0] > 1) std::abort();
+      static_cast<float*>(call->y.data)[0] = static_cast<float>(++calls);
+      return 0;
+    };
+  });
+  const auto calls = [&](std::size_t count) {
+    const auto device = make(1, {});
+    float* x = device->allocate(0, count);
+    float* y = device->allocate(0, count);
+    device->relu({0, x, y, count});
+    float got = 0;
+    device->download(0, y, &got, 1);
+    device->release(0, x);
+    device->release(0, y);
+    return got;
+  };
+  CHECK(calls(1) == 1);
+  CHECK(calls(1) == 2);
+  CHECK_THROWS_AS(calls(2), DeviceError);
+  CHECK(calls(1) == 1);
 }
 
 TEST_CASE("time of a call", "[.][speed]") {

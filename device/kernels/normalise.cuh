@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "device/kernels/pointwise.cuh"
 #include "device/runtime/cuda_subset.h"
 
 namespace shardproof::SHARDPROOF_BACKEND {
@@ -35,6 +36,18 @@ __global__ void normalise(const float* x, const float* mean, const float* varian
     const float value = (x[row * plane + i] - centre) * scale + shift;
     y[row * plane + i] = relu && value < 0.0f ? 0.0f : value;
   }
+}
+
+// running = (1 − momentum)·running + momentum·batch for mean and variance [channels]; the variance
+// is multiplied by `unbiased` first.
+__global__ void running_statistics(const float* mean, const float* variance, std::size_t channels,
+                                   float momentum, float unbiased, float* running_mean,
+                                   float* running_variance) {
+  for_own_indices(channels, [=](std::size_t c) {
+    running_mean[c] = (1.0f - momentum) * running_mean[c] + momentum * mean[c];
+    running_variance[c] =
+        (1.0f - momentum) * running_variance[c] + momentum * (variance[c] * unbiased);
+  });
 }
 
 }  // namespace shardproof::SHARDPROOF_BACKEND

@@ -33,7 +33,8 @@ struct CheckArguments {
   bool list = false;
   std::uint64_t cases = 0, time = 0;  // 0: not given
   std::uint64_t seed = 1, threads = 0;
-  std::string backend = "host", junit, save;
+  DeviceArguments device;
+  std::string junit, save;
   bool json = false;
 };
 
@@ -176,7 +177,7 @@ std::string escaped(const std::string& text) {
 class Run {
  public:
   explicit Run(const CheckArguments& arguments)
-      : arguments_(arguments), make_(device_maker(arguments.backend, 1)) {}
+      : arguments_(arguments), make_(device_maker(arguments.device, 1)) {}
 
   int run() {
     const auto identities = chosen(arguments_.identities);
@@ -207,7 +208,7 @@ class Run {
     try {
       static_cast<void>(make_(1, {}));  // shows that there is one; each case makes its own
     } catch (const DeviceError& error) {
-      return fail("--backend " + arguments_.backend + ": " + error.what(), backend_missing);
+      return no_device(arguments_.device, error);
     }
     const auto start = std::chrono::steady_clock::now();
     reports_ = check(
@@ -221,14 +222,20 @@ class Run {
     Found found;
     if (report.failure) {
       const std::string run_again =
-          fmt::format("{} check --identity {} --seed {} --cases {}", program_invocation_name,
+          fmt::format("{} check --identity {} --seed {} --cases {}{}", program_invocation_name,
                       report.identity->name, arguments_.seed,
-                      (report.failure->index + 1) * report.property->one_in);
+                      (report.failure->index + 1) * report.property->one_in, on_candidate());
       found.command = run_again;
       if (!arguments_.save.empty()) save(report, found);
     }
     found_.push_back(found);
     if (!arguments_.json && written_) written_ = print(to_text(report, found));
+  }
+
+  // The option that judges the same kernels again.
+  std::string on_candidate() const {
+    const std::string& candidate = arguments_.device.candidate;
+    return candidate.empty() ? "" : " --candidate " + candidate;
   }
 
   void save(const PropertyReport& report, Found& found) {
@@ -240,7 +247,8 @@ class Run {
       return;
     }
     found.path = path;
-    found.command = std::string(program_invocation_name) + " replay " + path + " --explain";
+    found.command =
+        std::string(program_invocation_name) + " replay " + path + " --explain" + on_candidate();
   }
 
   CaseFile case_file(const PropertyReport& report) const {
@@ -293,15 +301,21 @@ class Run {
         std::count_if(reports_.begin(), reports_.end(), [](const auto& r) { return r.holds(); }));
     std::size_t cases = 0;
     for (const PropertyReport& report : reports_) cases += report.cases;
-    std::string text = fmt::format(
-        "{}: {} of {} hold, {} fail, {} tried nothing; {}, seed {}, backend {}, {:.1f} s\n",
-        verdict(), held, counted(reports_.size(), "property", "properties"), failed,
-        reports_.size() - held - failed, counted(cases, "case", "cases"), arguments_.seed,
-        arguments_.backend, seconds_);
+    std::string text =
+        fmt::format("{}: {} of {} hold, {} fail, {} tried nothing; {}, seed {}, {}, {:.1f} s\n",
+                    verdict(), held, counted(reports_.size(), "property", "properties"), failed,
+                    reports_.size() - held - failed, counted(cases, "case", "cases"),
+                    arguments_.seed, judged(), seconds_);
     for (const Found& found : found_) {
       if (!found.command.empty()) text += "again: " + found.command + "\n";
     }
     return text;
+  }
+
+  // What was judged: "backend host", "candidate ./mine.so".
+  std::string judged() const {
+    const DeviceArguments& device = arguments_.device;
+    return device.candidate.empty() ? "backend " + device.backend : "candidate " + device.candidate;
   }
 
   std::string verdict() const {
@@ -339,7 +353,7 @@ class Run {
     nlohmann::ordered_json json = {{"schema", "shardproof/check/1"},
                                    {"version", SHARDPROOF_VERSION},
                                    {"verdict", verdict()},
-                                   {"backend", arguments_.backend},
+                                   {"device", judged()},
                                    {"seed", arguments_.seed}};
     if (arguments_.cases > 0) json["cases"] = arguments_.cases;
     if (arguments_.time > 0) json["time"] = arguments_.time;
@@ -426,7 +440,7 @@ void add_check(CLI::App& program, int& exit_code) {
       ->check(whole_number(1, kMostSeconds));
   add_seed_option(*command, arguments->seed);
   add_threads_option(*command, arguments->threads);
-  add_backend_option(*command, arguments->backend);
+  add_device_options(*command, arguments->device);
   command->add_option("--junit", arguments->junit, "A JUnit XML file to write")->check(some_name());
   command
       ->add_option("--save", arguments->save,

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "device/engine/builtin_device.h"
+#include "device/engine/candidate_device.h"
 #include "reference/nets/crc32.h"
 #include "reference/nets/photographs.h"
 #include "reference/nets/safetensors.h"
@@ -194,14 +195,32 @@ void add_seed_option(CLI::App& command, std::uint64_t& seed) {
       ->capture_default_str();
 }
 
-void add_backend_option(CLI::App& command, std::string& backend) {
-  command.add_option("--backend", backend, "host or cuda")
+void add_device_options(CLI::App& command, DeviceArguments& device) {
+  command.add_option("--backend", device.backend, "host or cuda")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
+  add_candidate_option(command, device.candidate);
 }
 
-DeviceMaker device_maker(const std::string& backend, unsigned workers) {
-  if (backend == "cuda") {
+void add_candidate_option(CLI::App& command, std::string& candidate) {
+  command
+      .add_option("--candidate", candidate,
+                  "A library of kernels (docs/candidate), judged in place of the built-in device")
+      ->check(some_name());
+}
+
+int no_device(const DeviceArguments& device, const DeviceError& error) {
+  if (!device.candidate.empty()) return fail("--" + std::string(error.what()), bad_input);
+  return fail("--backend " + device.backend + ": " + error.what(), backend_missing);
+}
+
+DeviceMaker device_maker(const DeviceArguments& device, unsigned workers) {
+  if (!device.candidate.empty()) {
+    CandidateOptions options;
+    options.workers = static_cast<int>(workers);
+    return candidate_maker(device.candidate, options);
+  }
+  if (device.backend == "cuda") {
 #ifdef SHARDPROOF_HAS_CUDA
     return [](int replicas, const Schedule&) { return make_cuda_device(replicas); };
 #else

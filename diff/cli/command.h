@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "device/runtime/device_error.h"
 #include "diff/report.h"
 #include "diff/signoff.h"
 #include "diff/unit_case.h"
@@ -58,14 +59,21 @@ double machine_memory();
 // Threads asked for, at most as many as the machine has; 0: as many.
 unsigned threads_of(std::uint64_t asked);
 
-// --threads, --seed and --backend (host or cuda).
+// Which device is judged: the built-in one of a backend, or a library of kernels.
+struct DeviceArguments {
+  std::string backend = "host", candidate;
+};
+
+// --threads; --seed; --backend (host or cuda) and --candidate; --candidate alone.
 void add_threads_option(CLI::App& command, std::uint64_t& threads);
 void add_seed_option(CLI::App& command, std::uint64_t& seed);
-void add_backend_option(CLI::App& command, std::string& backend);
+void add_device_options(CLI::App& command, DeviceArguments& device);
+void add_candidate_option(CLI::App& command, std::string& candidate);
 
-// Devices of that backend, of so many threads each on the host. Called, it throws DeviceError where
-// the backend is not available.
-DeviceMaker device_maker(const std::string& backend, unsigned workers);
+// Such devices, of so many threads each on the host. Called, it throws DeviceError where there is
+// none: no_device tells why and gives the exit code.
+DeviceMaker device_maker(const DeviceArguments& device, unsigned workers);
+int no_device(const DeviceArguments& device, const DeviceError& error);
 
 // A folder that exists, or can be made, and can be written to. `option` is what asked for it.
 Result<std::monostate> ready_folder(const std::string& option, const std::string& folder);

@@ -21,7 +21,7 @@ struct ReplayArguments {
   std::string path;
   bool explain = false, json = false;
   std::optional<std::uint64_t> seed;
-  std::string backend = "host";
+  DeviceArguments device;
 };
 
 // What is said of a case, by the record or by a device.
@@ -121,7 +121,7 @@ Result<Judged> by_property(const CaseFile& file, const DeviceMaker& make) {
 }
 
 Result<Judged> by_device(const CaseFile& file, const ReplayArguments& arguments) {
-  const DeviceMaker make = device_maker(arguments.backend, 1);
+  const DeviceMaker make = device_maker(arguments.device, 1);
   if (auto unit = std::get_if<UnitCase>(&file.content)) {
     UnitCase c = *unit;
     if (arguments.seed) c.schedule.seed = *arguments.seed;
@@ -145,7 +145,7 @@ int replay(const ReplayArguments& arguments) {
   if (!file) return fail(file.error(), bad_input);
   std::optional<Judged> record, device;
   if (file->recorded) record = by_record(*file);
-  if (arguments.backend == "recorded") {
+  if (arguments.device.backend == "recorded") {
     if (!record) return fail(arguments.path + ": nothing was recorded in it", bad_input);
   } else {
     try {
@@ -155,7 +155,7 @@ int replay(const ReplayArguments& arguments) {
     } catch (const OutOfDeviceMemory& error) {
       return fail(error.what(), no_verdict);
     } catch (const DeviceError& error) {
-      return fail("--backend " + arguments.backend + ": " + error.what(), backend_missing);
+      return no_device(arguments.device, error);
     }
   }
 
@@ -204,10 +204,11 @@ void add_replay(CLI::App& program, int& exit_code) {
                    "Of the schedule of threads and collectives, in place of the case's")
       ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()));
   command
-      ->add_option("--backend", arguments->backend,
+      ->add_option("--backend", arguments->device.backend,
                    "host, cuda, or recorded: the numbers in the file alone")
       ->check(CLI::IsMember({"host", "cuda", "recorded"}))
       ->capture_default_str();
+  add_candidate_option(*command, arguments->device.candidate);
   command->add_flag("--json", arguments->json, "Print JSON instead of text");
   command->footer(
       "Example: shardproof replay fixtures/cases/NAME.json --explain\n"

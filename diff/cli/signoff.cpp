@@ -15,7 +15,6 @@
 #include <string>
 #include <utility>
 
-#include "device/engine/candidate_device.h"
 #include "diff/cli/command.h"
 #include "diff/cli/signoff_program.h"
 #include "diff/digest.h"
@@ -32,16 +31,13 @@ constexpr std::uint64_t kMostPlaces = 1'000'000;  // no machine has memory for m
 struct SignoffArguments {
   NetArguments net;
   std::size_t replicas = 4, batch = 2;
-  std::string backend = "host", candidate, report, verify;
+  DeviceArguments device;
+  std::string report, verify;
   ProgramArguments program;
 };
 
 DeviceMaker maker_of(const SignoffArguments& arguments) {
-  const unsigned workers = threads_of(arguments.net.threads);
-  if (arguments.candidate.empty()) return device_maker(arguments.backend, workers);
-  CandidateOptions options;
-  options.workers = static_cast<int>(workers);
-  return candidate_maker(arguments.candidate, options);
+  return device_maker(arguments.device, threads_of(arguments.net.threads));
 }
 
 // The fewest numbers that a BN site has a channel, over all replicas.
@@ -107,10 +103,7 @@ int make_ready(const SignoffArguments& arguments, std::unique_ptr<Device>& devic
   try {
     device = maker_of(arguments)(static_cast<int>(arguments.replicas), {arguments.net.seed, {}});
   } catch (const DeviceError& error) {
-    if (!arguments.candidate.empty()) {
-      return fail("--" + std::string(error.what()), bad_input);
-    }
-    return fail("--backend " + arguments.backend + ": " + error.what(), backend_missing);
+    return no_device(arguments.device, error);
   }
   return agrees;
 }
@@ -148,7 +141,7 @@ int signoff_network(const SignoffArguments& arguments) {
   report.inputs = inputs->reported;
   report.threads = threads;
   report.machine = this_machine();
-  if (!arguments.candidate.empty()) {
+  if (!arguments.device.candidate.empty()) {
     report.sums = probe_sums(*device, sums_to_learn(inputs->synchronised, arguments.batch));
     device = with_learned_lanes(std::move(device), report.sums);
   }
@@ -214,15 +207,11 @@ void add_signoff(CLI::App& program, int& exit_code) {
   command->add_option("--batch", arguments->batch, "Images a replica")
       ->check(whole_number(1, kMostPlaces))
       ->capture_default_str();
-  add_backend_option(*command, arguments->backend);
+  add_device_options(*command, arguments->device);
   command
       ->add_option("--report", arguments->report,
                    "Folder for signoff.json, signoff.txt and, of a network, index.html; made if "
                    "absent")
-      ->check(some_name());
-  command
-      ->add_option("--candidate", arguments->candidate,
-                   "A library of kernels (docs/candidate), judged in place of the built-in device")
       ->check(some_name());
   command
       ->add_option("--verify", arguments->verify,

@@ -18,6 +18,7 @@ Identity batch_shard_commutes_with_per_example_maps();
 Identity normalise_commutes_with_batch_shard();
 Identity replica_moments_give_the_global_ones();
 Identity sync_bn_is_the_shard_of_batch_bn();
+Identity running_statistics_follow_the_global_batch();
 Identity per_replica_bn_is_not_batch_bn();
 // §4, graph nodes
 Identity fast_products_agree_with_their_meaning();

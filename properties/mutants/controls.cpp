@@ -370,6 +370,13 @@ void add_sharded_steps(std::vector<Mutant>& controls) {
                        void (*fill)(shardproof_candidate_table&)) {
     controls.push_back({name, "", what, true, needs_contract, fill});
   };
+  add("running-as-a-step", "r + momentum·(value − r)", false, [](shardproof_candidate_table& t) {
+    t.running_statistics = [](const shardproof_running_statistics* c) {
+      return each_running(c, [=](float old, float batch, float unbiased) {
+        return old + c->momentum * (batch * unbiased - old);
+      });
+    };
+  });
   add("scatter-by-rank", "replicas added in their order", false,
       [](shardproof_candidate_table& t) { t.reduce_scatter_mean = reduce_scatter_mean<kPlain>; });
   add("scatter-from-the-last", "replicas added from the last", false,

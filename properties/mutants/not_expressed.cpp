@@ -5,23 +5,13 @@ namespace shardproof {
 
 const std::vector<NotExpressed>& faults_not_expressed() {
   static const std::vector<NotExpressed> faults = {
-      {"pytorch/pytorch#22192",
+      {"PaddlePaddle/Paddle#32464",
        "replicas with different counts: all replicas of a call have one N"},
-      {"PaddlePaddle/Paddle#32464", "replicas with different counts, likewise"},
       {"pytorch/pytorch#37359", "replicas with different counts, likewise"},
       {"facebookresearch/detectron2#1807", "a replica without examples: a call has at least one"},
       {"pytorch/pytorch#5410",
        "a plain float32 sum of equal numbers: a rounding that the any-order bound allows, not a "
        "fault"},
-      {"Oneflow-Inc/oneflow#6055", "running statistics: the engine does not update them yet"},
-      {"ml-explore/mlx#3817", "running statistics, likewise"},
-      {"apache/mxnet#18751", "running statistics, likewise"},
-      {"apache/mxnet#21111", "running statistics, likewise"},
-      {"NVIDIA/apex#262", "running statistics, likewise"},
-      {"pytorch/pytorch#12013", "running statistics, likewise"},
-      {"open-mmlab/mmcv#1205", "running statistics, likewise"},
-      {"tile-ai/TileOPs#1727", "running statistics, likewise"},
-      {"pytorch/pytorch#1051", "running statistics, likewise"},
       {"pytorch/pytorch#36382", "the backward pass has no operations yet"},
       {"sony/nnabla#1120", "the backward pass, likewise"},
       {"pytorch/pytorch#57796", "the backward pass, likewise"},

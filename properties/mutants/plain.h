@@ -417,6 +417,22 @@ int gather(const shardproof_collective_call* call, Source source, Index place) {
   return joined->barrier(joined);
 }
 
+// running = f(running, batch's value, factor) for means, whose factor is 1, and variances, whose is
+// count/(count − 1); nothing for a batch without numbers.
+template <class F>
+int each_running(const shardproof_running_statistics* call, F f) {
+  if (call->count == 0) return 0;
+  const auto n = static_cast<double>(call->count);
+  const auto unbiased = static_cast<float>(n / (n - 1));
+  for (std::size_t c = 0; c < extent(call->mean, 0); ++c) {
+    float& mean = values(call->running_mean)[c];
+    float& variance = values(call->running_variance)[c];
+    mean = f(mean, values(call->mean)[c], 1.0F);
+    variance = f(variance, values(call->variance)[c], unbiased);
+  }
+  return 0;
+}
+
 // How many operands a function reads.
 inline std::size_t reads_of(std::uint8_t function) {
   return function <= 5 ? 1 : function <= 15 ? 2 : 3;

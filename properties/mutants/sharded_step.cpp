@@ -94,12 +94,11 @@ void add_all_gathers(std::vector<Mutant>& mutants) {
                        [=](shardproof_candidate_table& t) { t.all_gather = operation; }});
   };
   static constexpr auto same = [](std::size_t i) { return i; };
-  add("gather-in-reverse", "", "ranks stand in another order",
-      [](const Collective* c) {
-        const std::size_t last = c->header.replicas - 1;
-        return gather(
-            c, [=](std::size_t r) { return last - r; }, same);
-      });
+  add("gather-in-reverse", "", "ranks stand in another order", [](const Collective* c) {
+    const std::size_t last = c->header.replicas - 1;
+    return gather(
+        c, [=](std::size_t r) { return last - r; }, same);
+  });
   add("gather-of-one-rank", "", "every part is that of rank 0", [](const Collective* c) {
     return gather(
         c, [](std::size_t) { return std::size_t{0}; }, same);
@@ -188,8 +187,7 @@ void add_owned_steps(std::vector<Mutant>& mutants) {
           return to_bfloat16(apply(f, a, b, d));
         });
       });
-  add("step-of-the-first-parameter", "",
-      "parameters after the first are not updated",
+  add("step-of-the-first-parameter", "", "parameters after the first are not updated",
       [](const Step* c) { return c->parameter == 0 ? owned_step(c, apply) : 0; });
   add("step-divides-by-the-reciprocal", "", "a·(1/b) in place of a/b, unsaid", [](const Step* c) {
     return owned_step(c, [](const Assignment& f, float a, float b, float d) {
@@ -241,13 +239,12 @@ void add_owned_steps(std::vector<Mutant>& mutants) {
       return f.function == 7 ? a + b : apply(f, a, b, d);
     });
   });
-  add("step-clips-at-float16", "", "results are cut off at 65,504",
-      [](const Step* c) {
-        return owned_step(c, [](const Assignment& f, float a, float b, float d) {
-          const float y = apply(f, a, b, d);
-          return std::isnan(y) ? y : std::clamp(y, -65504.0F, 65504.0F);
-        });
-      });
+  add("step-clips-at-float16", "", "results are cut off at 65,504", [](const Step* c) {
+    return owned_step(c, [](const Assignment& f, float a, float b, float d) {
+      const float y = apply(f, a, b, d);
+      return std::isnan(y) ? y : std::clamp(y, -65504.0F, 65504.0F);
+    });
+  });
   add("step-fuses-unsaid", "",
       "a product and the sum after it in one rounding, and the contract says no",
       [](const Step* c) { return owned_step(c, Fused{}); });
