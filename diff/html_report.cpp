@@ -87,6 +87,13 @@ struct Row {
     }
     return most;
   }
+  // The comparison on the images, where outputs were counted; null: there is none.
+  const json* precision() const {
+    const auto found = std::find_if(comparisons.begin(), comparisons.end(), [](const json* each) {
+      return each->contains("precision") && each->at("precision").at("outputs") > 0;
+    });
+    return found == comparisons.end() ? nullptr : *found;
+  }
   std::size_t count(const char* outcome) const {
     return static_cast<std::size_t>(std::count_if(
         comparisons.begin(), comparisons.end(),
@@ -107,36 +114,33 @@ std::vector<Row> rows_of(const json& report) {
   return rows;
 }
 
-// The worst ulps of a row's comparisons, counted by class: 0; up to 1/2, 1, 2, 4, 16, 256; more.
-std::string histogram(const Row& row) {
-  constexpr std::array<double, 7> kLimits = {0, 0.5, 1, 2, 4, 16, 256};
+// Outputs by their error in ulps, in the classes of Precision: bars, and the same in words.
+std::string histogram(const json& precision) {
   constexpr std::array kNames = {"0", "½", "1", "2", "4", "16", "256", "more"};
-  std::array<std::size_t, 8> counts{};
-  for (const json* comparison : row.comparisons) {
-    const double ulps =
-        comparison->contains("worst") ? value(comparison->at("worst").at("ulps")) : 0;
-    const auto limit =
-        std::find_if(kLimits.begin(), kLimits.end(), [&](double most) { return ulps <= most; });
-    ++counts[static_cast<std::size_t>(limit - kLimits.begin())];
-  }
-  const std::size_t most =
-      std::max<std::size_t>(1, *std::max_element(counts.begin(), counts.end()));
+  const auto counts = precision.at("counts").get<std::vector<std::size_t>>();
+  std::size_t all = 0;
+  for (const std::size_t count : counts) all += count;
   std::string bars, words;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    bars += fmt::format("<text x=\"{}\" y=\"39\">{}</text>", 20 * i + 2, kNames[i]);
+  for (std::size_t i = 0; i < std::min(counts.size(), kNames.size()); ++i) {
+    bars += fmt::format("<text x=\"{}\" y=\"39\">{}</text>", 24 * i + 2, kNames[i]);
     if (counts[i] == 0) continue;
-    const std::size_t height = std::max<std::size_t>(1, 18 * counts[i] / most);
+    const double share = static_cast<double>(counts[i]) / static_cast<double>(all);
+    const auto height = static_cast<int>(std::ceil(18 * share));
+    const std::string percent = share < 0.01 ? "<1" : fmt::format("{:.0f}", 100 * share);
     bars += fmt::format(
-        "<rect x=\"{}\" y=\"{}\" width=\"16\" height=\"{}\"/><text x=\"{}\" y=\"{}\">{}</text>",
-        20 * i + 2, 28 - height, height, 20 * i + 2, 26 - height, counts[i]);
-    words += fmt::format("{}{} {}: {}", words.empty() ? "" : ", ", i == 7 ? "" : "up to", kNames[i],
-                         counts[i]);
+        "<rect x=\"{}\" y=\"{}\" width=\"20\" height=\"{}\"/><text x=\"{}\" y=\"{}\">{}</text>",
+        24 * i + 2, 28 - height, height, 24 * i + 2, 26 - height, escaped(percent));
+    words += fmt::format("{}{}{}: {} %", words.empty() ? "" : ", ",
+                         i == 0   ? ""
+                         : i == 7 ? ""
+                                  : "up to ",
+                         kNames[i], escaped(percent));
   }
   return fmt::format(
-      "<svg width=\"172\" height=\"42\" viewBox=\"0 0 172 42\" role=\"img\" aria-label=\"worst "
-      "ulps "
-      "of {} comparisons: {}\">{}</svg>",
-      row.comparisons.size(), words, bars);
+      "<svg width=\"196\" height=\"42\" viewBox=\"0 0 196 42\" role=\"img\" aria-label=\"{} "
+      "outputs by "
+      "ulps: {}\">{}</svg>",
+      all, words, bars);
 }
 
 std::string place(const json& comparison) {
@@ -164,6 +168,12 @@ std::string heads(const std::vector<std::string>& names) {
   return head;
 }
 
+bool loses_precision(const json& report) {
+  return report.contains("baseline") && report.at("baseline").at("regression").get<bool>() &&
+         std::none_of(report.at("comparisons").begin(), report.at("comparisons").end(),
+                      [](const json& comparison) { return comparison.at("outcome") == "wrong"; });
+}
+
 std::string verdict(const json& report, const char* who) {
   const auto word = report.at("verdict").get<std::string>();
   const bool agrees = word == "agrees", disagrees = word == "disagrees";
@@ -178,7 +188,8 @@ std::string verdict(const json& report, const char* who) {
                   : "?",
       who, text(word),
       agrees      ? "no node is wrong, and every node was judged"
-      : disagrees ? "see what is wrong below"
+      : disagrees ? (loses_precision(report) ? "it loses precision against the baseline"
+                                             : "see what is wrong below")
                   : "some node was not judged, or the run did not end");
 }
 
@@ -253,11 +264,10 @@ std::string compared(const json& report) {
                      body);
 }
 
-std::string cells(const Row* row) {
-  if (row == nullptr) return "<td colspan=\"4\">not there</td>";
-  const json* worst = row->worst();
-  const std::size_t wrong = row->count("wrong"), skipped = row->count("not judged");
-  std::string out = wrong > 0     ? fmt::format("<td class=\"wrong\">✗ wrong</td>")
+std::string cells(const Row& row) {
+  const json* worst = row.worst();
+  const std::size_t wrong = row.count("wrong"), skipped = row.count("not judged");
+  std::string out = wrong > 0     ? "<td class=\"wrong\">✗ wrong</td>"
                     : skipped > 0 ? "<td>? not judged by all</td>"
                                   : "<td>✓ agrees</td>";
   if (worst == nullptr) {
@@ -268,39 +278,65 @@ std::string cells(const Row* row) {
   return out + fmt::format(
                    "<td class=\"number\">{:.3g}</td><td class=\"number\">{}</td><td "
                    "class=\"number\">{:.3g}</td>",
-                   value(difference.at("bound")), text(difference.at("ratio")), row->ulps());
+                   value(difference.at("bound")), text(difference.at("ratio")), row.ulps());
 }
 
-std::string nodes(const json& candidate, const json* baseline) {
-  std::vector<Row> before;
-  std::map<std::string, const Row*> by_name;
-  if (baseline != nullptr) before = rows_of(*baseline);
-  for (const Row& row : before) by_name[row.name] = &row;
+std::string nodes(const json& report) {
   std::string body;
-  for (const Row& row : rows_of(candidate)) {
-    body += "<tr><th scope=\"row\">" + escaped(row.name) + "</th>" + cells(&row) + "<td>" +
-            histogram(row) + "</td>";
-    if (baseline != nullptr) {
-      const auto found = by_name.find(row.name);
-      const Row* other = found == by_name.end() ? nullptr : found->second;
-      body += cells(other) + "<td>" + (other == nullptr ? "" : histogram(*other)) + "</td>";
-      body += "<td class=\"number\">" +
-              (other == nullptr || other->ulps() == 0
-                   ? "—"
-                   : fmt::format("{:.3g}", row.ulps() / other->ulps())) +
-              "</td>";
-    }
+  for (const Row& row : rows_of(report)) {
+    body += "<tr><th scope=\"row\">" + escaped(row.name) + "</th>" + cells(row);
+    const json* precise = row.precision();
+    body +=
+        precise == nullptr ? "<td></td>" : "<td>" + histogram(precise->at("precision")) + "</td>";
     body += "</tr>\n";
   }
-  const std::vector<std::string> own = {"outcome", "bound", "worst error ÷ bound", "worst ulps",
-                                        "comparisons by worst ulps"};
-  std::vector<std::string> columns = {"node"};
-  columns.insert(columns.end(), own.begin(), own.end());
-  if (baseline != nullptr) {
-    for (const std::string& column : own) columns.push_back("baseline: " + column);
-    columns.emplace_back("worst ulps, candidate ÷ baseline");
+  return table("Every statement of every node",
+               heads({"node", "outcome", "bound", "worst error ÷ bound", "worst ulps",
+                      "outputs on the images, % by ulps"}),
+               body);
+}
+
+// Device and baseline side by side.
+std::string baseline(const json& of) {
+  std::string body;
+  const auto ratio = [](double device, double before) {
+    return before > 0 ? fmt::format("{:.2f}", device / before) : "—";
+  };
+  for (const json& change : of.at("precision")) {
+    const bool lost = change.at("regression").get<bool>();
+    body += "<tr><th scope=\"row\">" + escaped(name(change)) + "</th>";
+    body += lost ? "<td class=\"wrong\">✗ lost</td>" : "<td>✓ kept</td>";
+    for (const char* field : {"rms_ulps", "worst_ulps"}) {
+      const json &own = change.at("device").at(field), &before = change.at("baseline").at(field);
+      body += fmt::format(
+          "<td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>",
+          text(own), text(before), ratio(value(own), value(before)));
+    }
+    body += "<td>" + histogram(change.at("device")) + "</td><td>" +
+            histogram(change.at("baseline")) + "</td></tr>\n";
   }
-  return table("Every statement of every node", heads(columns), body);
+  std::string out = fmt::format(
+      "<dl><dt>baseline</dt><dd>{}, judged alone: {}</dd><dt>a loss of precision</dt><dd>an error "
+      "of more than {} times the baseline's</dd></dl>\n",
+      text(of.at("device")), text(of.at("verdict")), text(of.at("regression_factor")));
+  out +=
+      table("Errors on the images, in ulps of a statement's root mean square",
+            heads({"node", "precision", "rms", "baseline: rms", "ratio", "worst", "baseline: worst",
+                   "ratio", "outputs, % by ulps", "baseline: outputs, % by ulps"}),
+            body);
+  std::string rows;
+  for (const json& change : of.at("speed")) {
+    const double own = change.at("seconds").at("device").get<double>();
+    const double before = change.at("seconds").at("baseline").get<double>();
+    rows += fmt::format(
+        "<tr><th scope=\"row\">{}</th><td class=\"number\">{}</td><td class=\"number\">{:.3g}</td>"
+        "<td class=\"number\">{:.3g}</td><td class=\"number\">{}</td></tr>\n",
+        text(change.at("operation")), text(change.at("calls")), own, before, ratio(own, before));
+  }
+  return rows.empty()
+             ? out
+             : out + table("Seconds of a forward, the median of three in turn",
+                           heads({"operation", "calls", "device", "baseline", "ratio"}), rows);
 }
 
 // Which replica holds the output that is nearest to its bound, or furthest beyond.
@@ -400,33 +436,33 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-std::string to_html(const json& candidate, const json* baseline) {
+std::string to_html(const json& report) {
   std::string out = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"><title>{}: {}</title><style>{}</style></head>"
       "\n<body><a class=\"skip\" href=\"#wrong\">Skip to what is wrong</a>\n<main>\n<h1>Sign-off "
       "of "
       "{}</h1>\n",
-      text(candidate.at("verdict")), text(candidate.at("net")), kStyle,
-      text(candidate.at("device")));
-  out += verdict(candidate, "The device");
-  if (baseline != nullptr) out += verdict(*baseline, "The baseline");
+      text(report.at("verdict")), text(report.at("net")), kStyle, text(report.at("device")));
+  out += verdict(report, "The device");
+  const bool has_baseline = report.contains("baseline");
   out +=
       "<nav aria-label=\"Sections\"><a href=\"#wrong\">What is wrong</a> · <a href=\"#compared\">"
-      "What was compared</a> · <a href=\"#nodes\">Nodes</a> · <a href=\"#replicas\">Replicas</a> · "
-      "<a href=\"#made\">Device and machine</a></nav>\n";
+      "What was compared</a> · <a href=\"#nodes\">Nodes</a> · ";
+  if (has_baseline) out += "<a href=\"#baseline\">Baseline</a> · ";
+  out += "<a href=\"#replicas\">Replicas</a> · <a href=\"#made\">Device and machine</a></nav>\n";
   const auto section = [&](const char* id, const char* title, const std::string& content) {
     out += fmt::format(
         "<section id=\"{0}\" aria-labelledby=\"{0}-title\"><h2 id=\"{0}-title\">{1}"
         "</h2>\n{2}</section>\n",
         id, title, content);
   };
-  section("wrong", "What is wrong", wrong(candidate));
-  section("compared", "What was compared", compared(candidate));
-  section("nodes", "Nodes", nodes(candidate, baseline));
-  section("replicas", "Replicas", heat_map(candidate));
-  section("made", "Device and machine", made_by(candidate));
-  if (baseline != nullptr) section("baseline", "Baseline", made_by(*baseline));
+  section("wrong", "What is wrong", wrong(report));
+  section("compared", "What was compared", compared(report));
+  section("nodes", "Nodes", nodes(report));
+  if (has_baseline) section("baseline", "Baseline", baseline(report.at("baseline")));
+  section("replicas", "Replicas", heat_map(report));
+  section("made", "Device and machine", made_by(report));
   return out + "</main></body></html>\n";
 }
 

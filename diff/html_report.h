@@ -8,8 +8,8 @@
 
 namespace shardproof {
 
-// `candidate` and, where not null, `baseline`: what to_json(SignoffReport) gave.
-std::string to_html(const nlohmann::json& candidate, const nlohmann::json* baseline = nullptr);
+// Of what to_json(SignoffReport) gave.
+std::string to_html(const nlohmann::json& report);
 
 // Text as it may stand in an element or in a quoted attribute; control characters and bytes that
 // are no UTF-8 become U+FFFD.

@@ -36,6 +36,7 @@ Comparison Judge::comparison(NodeId node, std::string part) const {
   result.kind = kind_;
   result.shape = graph_.node(node).shape;
   if (graph_.node(node).per_example) result.shape.n = batch_;
+  if (with_precision_) result.precision.emplace();
   return result;
 }
 

@@ -25,6 +25,9 @@ class Judge {
   Judge(const Graph& graph, const Weights& weights, const Device& device, InputKind kind,
         unsigned threads, const std::vector<Family<float>>& inputs);
 
+  // From now on comparisons with the reference have their precision.
+  void measure_precision() { with_precision_ = true; }
+
   // Everything that `values`, which a launch wrote at `node`, can be compared with. Nodes inside
   // the launch (a normalise fused with its ReLU) are judged with it.
   std::vector<Comparison> wrote(NodeId node, Family<float> values);
@@ -69,6 +72,7 @@ class Judge {
   InputKind kind_;
   unsigned threads_;
   std::size_t replicas_, batch_;
+  bool with_precision_ = false;
   std::vector<Family<float>> values_;  // by node; empty: not written, or dropped
   std::vector<std::size_t> unread_;    // by node: readers not judged yet
   std::vector<NodeId> judged_;         // nodes whose operands may be dropped

@@ -18,6 +18,8 @@ struct ProgramReport {
   std::uint64_t seed = 0;
   ProgramResult result;
   double seconds = 0;
+
+  SignoffResult::Verdict verdict() const { return result.verdict(); }
 };
 
 std::string to_text(const ProgramReport& report);

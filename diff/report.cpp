@@ -122,7 +122,82 @@ nlohmann::json to_json(const ProbedSum& probed) {
   return entry;
 }
 
+// By how much an error grew: "2.1", or "-" where the baseline has none.
+std::string ratio(double device, double baseline) {
+  return baseline > 0 ? fmt::format("{:.2f}", device / baseline) : "-";
+}
+
+std::string to_text(const Baseline& baseline) {
+  std::vector<const PrecisionChange*> changes;
+  for (const PrecisionChange& change : baseline.precision) changes.push_back(&change);
+  std::stable_sort(changes.begin(), changes.end(), [](const auto* a, const auto* b) {
+    const auto growth = [](const PrecisionChange& c) {
+      return c.device.rms() / std::max(c.baseline.rms(), 1e-3);
+    };
+    return std::pair(a->regression, growth(*a)) > std::pair(b->regression, growth(*b));
+  });
+  const auto lost = static_cast<std::size_t>(std::count_if(
+      changes.begin(), changes.end(), [](const auto* change) { return change->regression; }));
+  std::string text = fmt::format(
+      "\nbaseline: {} ({}); {} of {} lose precision, more than {:.3g} times its error\n"
+      "  {:<44} {:>9} {:>9} {:>6}  {:>9} {:>9} {:>6}\n",
+      baseline.device, to_string(baseline.verdict), lost,
+      counted(changes.size(), "statement", "statements"), baseline.factor, "error in ulps", "rms",
+      "baseline", "ratio", "worst", "baseline", "ratio");
+  for (std::size_t i = 0; i < std::min(changes.size(), std::max(lost, kShown)) && i < 3 * kShown;
+       ++i) {
+    const PrecisionChange& c = *changes[i];
+    text += fmt::format("  {:<44} {:>9.3g} {:>9.3g} {:>6}  {:>9.3g} {:>9.3g} {:>6}{}\n",
+                        c.part.empty() ? c.node : c.node + ": " + c.part, c.device.rms(),
+                        c.baseline.rms(), ratio(c.device.rms(), c.baseline.rms()), c.device.worst(),
+                        c.baseline.worst(), ratio(c.device.worst(), c.baseline.worst()),
+                        c.regression ? "  lost" : "");
+  }
+  text += fmt::format("  {:<44} {:>9} {:>9} {:>6}\n", "seconds of a forward", "device", "baseline",
+                      "ratio");
+  for (const SpeedChange& change : baseline.speed) {
+    text += fmt::format("  {:<44} {:>9.3g} {:>9.3g} {:>6}\n", to_string(change.operation),
+                        change.device, change.baseline, ratio(change.device, change.baseline));
+  }
+  return text;
+}
+
+nlohmann::json to_json(const Precision& precision) {
+  return {{"outputs", precision.outputs},
+          {"rms_ulps", fmt::format("{:.6g}", precision.rms())},
+          {"worst_ulps", fmt::format("{:.6g}", precision.worst())},
+          {"counts", precision.counts}};
+}
+
+nlohmann::json to_json(const Baseline& baseline) {
+  nlohmann::json precision = nlohmann::json::array(), speed = nlohmann::json::array();
+  for (const PrecisionChange& change : baseline.precision) {
+    precision.push_back({{"node", change.node},
+                         {"part", change.part},
+                         {"device", to_json(change.device)},
+                         {"baseline", to_json(change.baseline)},
+                         {"regression", change.regression}});
+  }
+  for (const SpeedChange& change : baseline.speed) {
+    speed.push_back({{"operation", to_string(change.operation)},
+                     {"calls", change.calls},
+                     {"seconds", {{"device", change.device}, {"baseline", change.baseline}}}});
+  }
+  return {{"device", baseline.device},
+          {"verdict", to_string(baseline.verdict)},
+          {"regression_factor", baseline.factor},
+          {"regression", baseline.has_regression()},
+          {"precision", std::move(precision)},
+          {"speed", std::move(speed)}};
+}
+
 }  // namespace
+
+SignoffResult::Verdict SignoffReport::verdict() const {
+  const SignoffResult::Verdict own = result.verdict();
+  const bool lost = baseline && baseline->has_regression();
+  return own == SignoffResult::Verdict::agrees && lost ? SignoffResult::Verdict::disagrees : own;
+}
 
 std::string to_string(Operation operation) {
   switch (operation) {
@@ -244,7 +319,7 @@ nlohmann::json to_json(const ReportedInputs& inputs) {
 std::string to_text(const SignoffReport& report) {
   const SignoffResult& result = report.result;
   std::string text = fmt::format(
-      "{}: {} at {}x{}, {} of {}, {}, epsilon {:.6g}, seed {}\n", to_string(result.verdict()),
+      "{}: {} at {}x{}, {} of {}, {}, epsilon {:.6g}, seed {}\n", to_string(report.verdict()),
       report.net, report.size, report.size, counted(report.replicas, "replica", "replicas"),
       counted(report.batch, "image", "images"), counted(report.classes, "class", "classes"),
       report.epsilon, report.inputs.seed);
@@ -291,6 +366,7 @@ std::string to_text(const SignoffReport& report) {
         "logits: largest end-to-end error {:.3g}, largest logit {:.3g} (not part of the verdict)\n",
         report.logits_error, report.logits_largest);
   }
+  if (report.baseline) text += to_text(*report.baseline);
   const std::vector<const Comparison*> closest = nearest(result);
   if (!closest.empty()) text += "\nnearest to their bounds\n" + table_head();
   for (std::size_t i = 0; i < std::min(kShown, closest.size()); ++i) text += row(*closest[i]);
@@ -322,6 +398,7 @@ nlohmann::json to_json(const SignoffReport& report) {
                         {"ratio", fmt::format("{:.6g}", worst.ratio)},
                         {"ulps", fmt::format("{:.6g}", worst.ulps())}};
     }
+    if (comparison.precision) entry["precision"] = to_json(*comparison.precision);
     comparisons.push_back(std::move(entry));
   }
   json counts;
@@ -335,7 +412,7 @@ nlohmann::json to_json(const SignoffReport& report) {
   }
   json document{{"schema", "shardproof/signoff/1"},
                 {"version", report.version},
-                {"verdict", to_string(result.verdict())},
+                {"verdict", to_string(report.verdict())},
                 {"net", report.net},
                 {"size", report.size},
                 {"classes", report.classes},
@@ -367,6 +444,7 @@ nlohmann::json to_json(const SignoffReport& report) {
     document["contracts"].push_back(to_json(stated));
   }
   for (const ProbedSum& sum : report.sums) document["sums"].push_back(to_json(sum));
+  if (report.baseline) document["baseline"] = to_json(*report.baseline);
   if (!result.logits.empty()) {
     document["logits"] = {{"largest_error", report.logits_error},
                           {"largest", report.logits_largest}};

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "diff/baseline.h"
 #include "diff/signoff.h"
 #include "diff/summation_order.h"
 #include "reference/result.h"
@@ -76,7 +77,11 @@ struct SignoffReport {
   Machine machine;
   std::vector<StatedContract> contracts;
   std::vector<ProbedSum> sums;  // of a candidate: in which order it adds
+  std::optional<Baseline> baseline;
   std::string replay;  // the command that runs the failing case again; empty: there is none
+
+  // Of the device; a loss of precision against the baseline is a disagreement.
+  SignoffResult::Verdict verdict() const;
 };
 
 std::string to_string(SignoffResult::Verdict verdict);

@@ -20,7 +20,9 @@ class Signoff {
       : device_(device),
         task_(task),
         progress_(progress),
-        judge_(task.graph, task.weights, device, InputKind::natural, task.threads, {task.images}) {}
+        judge_(task.graph, task.weights, device, InputKind::natural, task.threads, {task.images}) {
+    if (task.precision) judge_.measure_precision();
+  }
 
   SignoffResult run() {
     try {

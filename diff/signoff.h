@@ -21,6 +21,7 @@ struct SignoffTask {
   Family<float> images;    // one tensor of N images a replica
   std::uint64_t seed = 0;  // of the lattice and dithered draws
   unsigned threads = 1;    // of the reference
+  bool precision = false;  // whether comparisons on the images have theirs
 };
 
 struct SignoffResult {

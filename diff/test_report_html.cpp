@@ -85,14 +85,30 @@ TEST_CASE("a wrong number stands with node, replica, index, exact, bound and got
   CHECK(row.find("0x1.0c6f7a0b5ed8dp-20") < row.find("</tr>"));
 }
 
-TEST_CASE("a baseline stands beside its candidate, with the ratio of their worst ulps") {
-  const nlohmann::json candidate = to_json(report_of(true));
-  const nlohmann::json baseline = to_json(report_of(false));
-  const std::string page = to_html(candidate, &baseline);
+TEST_CASE("a baseline stands beside its device, with errors, histograms and speed") {
+  SignoffReport report = report_of(false);
+  PrecisionChange change;
+  change.node = "stage1";
+  for (int i = 0; i < 100; ++i) {
+    change.device.add(1 + 0x1p-21 * i, 1);
+    change.baseline.add(1 + 0x1p-23 * (i % 2), 1);
+  }
+  change.regression = true;
+  report.baseline =
+      Baseline{"the \"old\" kernels", SignoffResult::Verdict::agrees, 2, {change}, {}};
+  report.baseline->speed.push_back({Operation::dense, 3, 0.5, 0.25});
+  CHECK(report.verdict() == SignoffResult::Verdict::disagrees);
+  const std::string page = to_html(to_json(report));
   keep("baseline.html", page);
-  CHECK(page.find("The baseline <strong>agrees</strong>") != std::string::npos);
-  CHECK(page.find("<td class=\"number\">1</td></tr>") != std::string::npos);
-  CHECK(page.size() < 2'000'000);
+  CHECK(page.find("it loses precision against the baseline") != std::string::npos);
+  CHECK(page.find("the &quot;old&quot; kernels, judged alone: agrees") != std::string::npos);
+  CHECK(page.find("✗ lost") != std::string::npos);
+  CHECK(page.find("aria-label=\"100 outputs by ulps: 0: 50 %, up to 1: 50 %\"") !=
+        std::string::npos);
+  CHECK(page.find("<td class=\"number\">0.5</td><td class=\"number\">0.25</td><td "
+                  "class=\"number\">2.00</td>") != std::string::npos);
+  const std::string lines = to_text(report);
+  CHECK(lines.find("1 of 1 statement lose precision") != std::string::npos);
 }
 
 TEST_CASE("the same report gives the same bytes and a digest that its seconds do not move") {

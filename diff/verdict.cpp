@@ -72,7 +72,29 @@ void Comparison::see_unusual(std::size_t replica, std::size_t index, float got, 
   merge(one);
 }
 
+void Precision::add(double got, double expected) {
+  if (!std::isfinite(got) || !std::isfinite(expected)) return;
+  const double error = std::abs(got - expected);
+  const double ulps = error / float32_ulp(static_cast<double>(static_cast<float>(expected)));
+  const auto limit =
+      std::find_if(kLimits.begin(), kLimits.end(), [&](double most) { return ulps <= most; });
+  ++counts[static_cast<std::size_t>(limit - kLimits.begin())];
+  ++outputs;
+  squared_errors += error * error;
+  squared_values += expected * expected;
+  worst_error = std::max(worst_error, error);
+}
+
+void Precision::merge(const Precision& other) {
+  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] += other.counts[i];
+  outputs += other.outputs;
+  squared_errors += other.squared_errors;
+  squared_values += other.squared_values;
+  worst_error = std::max(worst_error, other.worst_error);
+}
+
 void Comparison::merge(const Comparison& other) {
+  if (precision && other.precision) precision->merge(*other.precision);
   compared += other.compared;
   suspects += other.suspects;
   wrong += other.wrong;

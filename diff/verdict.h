@@ -2,11 +2,13 @@
 // each thing compared at a node, with counts, the worst output and how tight the bound was.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -44,6 +46,27 @@ struct Difference {
   double ulps() const;
 };
 
+// How precise outputs are, all of them together: beside the verdict, which is of each.
+struct Precision {
+  // Outputs by their error in ulps of their own exact value: 0; at most 1/2, 1, 2, 4, 16, 256;
+  // more.
+  static constexpr std::array<double, 7> kLimits = {0, 0.5, 1, 2, 4, 16, 256};
+  std::array<std::size_t, kLimits.size() + 1> counts{};
+  std::size_t outputs = 0;
+  double squared_errors = 0, squared_values = 0, worst_error = 0;
+
+  void add(double got, double expected);
+  void merge(const Precision& other);
+  // In ulps of the outputs' own root mean square, so that a few outputs near zero, where others
+  // cancelled, do not stand for all.
+  double rms() const { return std::sqrt(squared_errors / count()) / unit(); }
+  double worst() const { return worst_error / unit(); }
+
+ private:
+  double count() const { return outputs == 0 ? 1 : static_cast<double>(outputs); }
+  double unit() const { return float32_ulp(std::sqrt(squared_values / count())); }
+};
+
 struct Comparison {
   std::string node;  // the last node of the launch compared
   std::string part;  // which of the node's statements; empty: its outputs
@@ -51,6 +74,7 @@ struct Comparison {
   Shape shape;  // of the compared values on one replica
   std::size_t compared = 0, suspects = 0, wrong = 0, not_judged = 0;
   Difference worst;
+  std::optional<Precision> precision;  // where it is asked for: every output is looked at then
 
   // The least bound ÷ error over the outputs; infinite where no output had an error.
   double tightness() const { return 1 / worst.ratio; }
@@ -66,6 +90,7 @@ struct Comparison {
   void see(std::size_t replica, std::size_t index, float got, double expected,
            Allowance allowance) {
     ++compared;
+    if (precision) precision->add(static_cast<double>(got), expected);
     const double limit = share() * allowance.likely;
     const double error = std::abs(static_cast<double>(got) - expected);
     if (error <= limit && limit <= std::numeric_limits<double>::max()) return;
@@ -76,6 +101,10 @@ struct Comparison {
   // likely allowances, infinite to ask for the look.
   template <class Expected, class Floor, class Look>
   void see_row(std::span<const float> got, Expected expected, Floor floor, Look look) {
+    if (precision) {
+      for (std::size_t i = 0; i < got.size(); ++i) look(i);
+      return;
+    }
     constexpr std::size_t kWidth = 4;
     constexpr std::size_t kBlock = 16 * kWidth;
     const std::size_t whole = got.size() / kWidth * kWidth;

@@ -32,7 +32,8 @@ struct SignoffArguments {
   NetArguments net;
   std::size_t replicas = 4, batch = 2;
   DeviceArguments device;
-  std::string report, verify;
+  std::string report, verify, baseline;
+  double regression = 2;
   ProgramArguments program;
 };
 
@@ -91,7 +92,7 @@ int publish(const SignoffArguments& arguments, const Report& report) {
     }
   }
   if (!print(arguments.net.json ? json : text)) written = false;
-  return exit_code(report.result.verdict(), written);
+  return exit_code(report.verdict(), written);
 }
 
 // The report's folder and a device, before any work is done; the exit code where one is missing.
@@ -104,6 +105,19 @@ int make_ready(const SignoffArguments& arguments, std::unique_ptr<Device>& devic
     device = maker_of(arguments)(static_cast<int>(arguments.replicas), {arguments.net.seed, {}});
   } catch (const DeviceError& error) {
     return no_device(arguments.device, error);
+  }
+  return agrees;
+}
+
+// The device to be replaced: "builtin", or a library.
+int make_baseline(const SignoffArguments& arguments, std::unique_ptr<Device>& baseline) {
+  DeviceArguments device;
+  if (arguments.baseline != "builtin") device.candidate = arguments.baseline;
+  try {
+    baseline = device_maker(device, threads_of(arguments.net.threads))(
+        static_cast<int>(arguments.replicas), {arguments.net.seed, {}});
+  } catch (const DeviceError& error) {
+    return fail("--baseline: " + std::string(error.what()), bad_input);
   }
   return agrees;
 }
@@ -129,6 +143,11 @@ int signoff_network(const SignoffArguments& arguments) {
   for (std::size_t r = 0; r < arguments.replicas; ++r) {
     task.images.push_back(batch_shard(arguments.replicas, global, r));
   }
+  task.precision = !arguments.report.empty() || !arguments.baseline.empty();
+  std::unique_ptr<Device> baseline;
+  if (!arguments.baseline.empty()) {
+    if (const int code = make_baseline(arguments, baseline); code != agrees) return code;
+  }
   SignoffReport report;
   report.net = "mobilenetv4-conv-m";
   report.device = device->name();
@@ -148,6 +167,17 @@ int signoff_network(const SignoffArguments& arguments) {
   const std::size_t plane = (arguments.net.size / 2) * (arguments.net.size / 2);  // of the stem
   report.contracts = stated_contracts(*device, arguments.batch, plane);
   report.result = sign_off(*device, task, progress_bar("sign-off"));
+  if (baseline != nullptr) {
+    const SignoffResult before = sign_off(*baseline, task, progress_bar("baseline"));
+    report.baseline = Baseline{baseline->name(),
+                               before.verdict(),
+                               arguments.regression,
+                               compare_precision(report.result, before, arguments.regression),
+                               {}};
+    if (report.result.failure.empty() && before.failure.empty()) {
+      report.baseline->speed = compare_speed(*device, *baseline, task);
+    }
+  }
 
   if (!report.result.logits.empty()) {
     const Tensor<double> expected =
@@ -213,6 +243,16 @@ void add_signoff(CLI::App& program, int& exit_code) {
                    "Folder for signoff.json, signoff.txt and, of a network, index.html; made if "
                    "absent")
       ->check(some_name());
+  command
+      ->add_option("--baseline", arguments->baseline,
+                   "A library of kernels, or builtin, that the device is to replace: its precision "
+                   "and speed stand beside the device's")
+      ->check(some_name());
+  command
+      ->add_option("--regression", arguments->regression,
+                   "By what factor an error may exceed the baseline's; more is a disagreement")
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str();
   command
       ->add_option("--verify", arguments->verify,
                    "A signoff.json: is its digest that of its content? Nothing else is done")
