@@ -344,6 +344,7 @@ std::string to_text(const SignoffReport& report) {
     }
     text += "\n";
   }
+  if (!report.replay.empty()) text += "again: " + report.replay + "\n\n";
   if (!result.unjudged.empty()) {
     text += "judged by no kind of input:\n";
     for (const std::string& node : result.unjudged) text += "  " + node + "\n";

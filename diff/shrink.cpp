@@ -226,7 +226,8 @@ const std::vector<Simplification>& simplifications() {
 
 class Shrinker {
  public:
-  Shrinker(const UnitCase& c, const DeviceMaker& make) : make_(make), best_(c) {}
+  Shrinker(const UnitCase& c, const DeviceMaker& make, std::size_t tries)
+      : make_(make), best_(c), left_(tries) {}
 
   UnitCase shrink() {
     const UnitVerdict verdict = judge_unit_case(make_, best_);
@@ -452,7 +453,7 @@ class Shrinker {
 
   const DeviceMaker& make_;
   UnitCase best_;
-  std::size_t left_ = kShrinkingTries;
+  std::size_t left_;                    // cases that may still be tried
   bool fails_ = false;                  // a launch does
   bool by_draws_alone_ = false;         // no number of the case itself is wrong yet
   std::array<std::size_t, 5> place_{};  // of the worst output, by axis
@@ -460,7 +461,9 @@ class Shrinker {
 
 }  // namespace
 
-UnitCase shrink(const UnitCase& c, const DeviceMaker& make) { return Shrinker(c, make).shrink(); }
+UnitCase shrink(const UnitCase& c, const DeviceMaker& make, std::size_t tries) {
+  return Shrinker(c, make, tries).shrink();
+}
 
 std::size_t count_of_numbers(const UnitCase& c) {
   std::size_t count = 0;

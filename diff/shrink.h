@@ -11,11 +11,11 @@
 
 namespace shardproof {
 
-// How many cases are tried at most. A small one takes some 50 μs.
+// How many cases are tried at most, unless fewer are asked for. A small one takes some 50 μs.
 inline constexpr std::size_t kShrinkingTries = 6000;
 
 // The same bytes for the same case and device. A case that is not wrong is given back as it is.
-UnitCase shrink(const UnitCase& c, const DeviceMaker& make);
+UnitCase shrink(const UnitCase& c, const DeviceMaker& make, std::size_t tries = kShrinkingTries);
 
 // How many numbers inputs and weights have together.
 std::size_t count_of_numbers(const UnitCase& c);

@@ -62,14 +62,12 @@ class Signoff {
     for (std::size_t draw = 0; draw < lattice_draws(unit); ++draw) {
       const Probe probe = lattice_probe(task_.graph, unit, task_.images.size(), batch, draw,
                                         task_.seed, task_.threads);
-      settle(unit, judge_run(device_, probe.graph, probe.weights, probe.inputs, InputKind::lattice,
-                             task_.threads));
+      settle(unit, judged(probe, InputKind::lattice));
     }
     if (unit.kind != Unit::Kind::add) settle(unit, dithered(unit));
     const Probe corners =
         corner_probe(task_.graph, unit, task_.images.size(), batch, task_.seed, task_.threads);
-    std::vector<Comparison> of_corners = judge_run(
-        device_, corners.graph, corners.weights, corners.inputs, InputKind::natural, task_.threads);
+    std::vector<Comparison> of_corners = judged(corners, InputKind::natural);
     // What may leave float32's range there is not judged on that case, and need not be.
     const auto unjudged = std::stable_partition(
         of_corners.begin(), of_corners.end(),
@@ -77,6 +75,19 @@ class Signoff {
     record({std::make_move_iterator(unjudged), std::make_move_iterator(of_corners.end())});
     of_corners.erase(unjudged, of_corners.end());
     settle(unit, std::move(of_corners));
+  }
+
+  std::vector<Comparison> judged(const Probe& probe, InputKind kind) {
+    std::vector<Comparison> comparisons =
+        judge_run(device_, probe.graph, probe.weights, probe.inputs, kind, task_.threads);
+    const bool wrong = std::any_of(comparisons.begin(), comparisons.end(), [](const Comparison& c) {
+      return c.outcome() == Outcome::wrong;
+    });
+    if (wrong && !result_.failing) {
+      result_.failing =
+          UnitCase{probe.graph, probe.weights, probe.inputs, kind, {task_.seed, {}}, task_.seed};
+    }
+    return comparisons;
   }
 
   std::vector<Comparison> dithered(const Unit& unit) {

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "device/engine/device.h"
+#include "diff/unit_case.h"
 #include "diff/verdict.h"
 #include "reference/graph/graph.h"
 #include "reference/graph/tensor.h"
@@ -38,6 +40,8 @@ struct SignoffResult {
   std::string failure;                // a launch that failed, with its node; empty when none
   std::string out_of_memory;          // what the device had no room for; empty when all fitted
   Family<float> logits;
+  // The first unit that was wrong on numbers drawn for it; none: no unit was.
+  std::optional<UnitCase> failing;
 
   Verdict verdict() const;
 };

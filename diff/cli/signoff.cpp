@@ -15,18 +15,21 @@
 #include <string>
 #include <utility>
 
+#include "diff/case_file.h"
 #include "diff/cli/command.h"
 #include "diff/cli/signoff_program.h"
 #include "diff/digest.h"
 #include "diff/html_report.h"
 #include "diff/report.h"
+#include "diff/shrink.h"
 #include "reference/graph/batch_shard.h"
 #include "reference/graph/evaluate.h"
 
 namespace shardproof::cli {
 namespace {
 
-constexpr std::uint64_t kMostPlaces = 1'000'000;  // no machine has memory for more
+constexpr std::size_t kMostNumbersSaved = 20'000;  // of a failing case
+constexpr std::uint64_t kMostPlaces = 1'000'000;   // no machine has memory for more
 
 struct SignoffArguments {
   NetArguments net;
@@ -72,9 +75,14 @@ std::vector<DeviceSum> sums_to_learn(const Graph& graph, std::size_t batch) {
   return sums;
 }
 
+std::string failing_path(const SignoffArguments& arguments) {
+  return arguments.report + "/failing-case.json";
+}
+
 // Prints a report and writes its files.
 template <class Report>
-int publish(const SignoffArguments& arguments, const Report& report) {
+int publish(const SignoffArguments& arguments, const Report& report,
+            const std::string& failing_case = "") {
   const nlohmann::json content = to_json(report);
   const std::string json = to_file_text(content);
   const std::string text = to_text(report);
@@ -85,6 +93,7 @@ int publish(const SignoffArguments& arguments, const Report& report) {
     if constexpr (std::is_same_v<Report, SignoffReport>) {
       texts.emplace_back(arguments.report + "/index.html", to_html(content));
     }
+    if (!failing_case.empty()) texts.emplace_back(failing_path(arguments), failing_case);
     const auto files = write_whole_files(texts);
     if (!files) {
       fail(files.error(), no_verdict);
@@ -107,6 +116,29 @@ int make_ready(const SignoffArguments& arguments, std::unique_ptr<Device>& devic
     return no_device(arguments.device, error);
   }
   return agrees;
+}
+
+// The unit found wrong, made small: a file for the report's folder, and the command that judges it
+// again. An empty text where it is too large for a case file.
+std::string failing_case(const SignoffArguments& arguments, const UnitCase& found,
+                         SignoffReport& report) {
+  // A case of a whole layer takes as long to judge as many small ones.
+  const std::size_t tries =
+      std::clamp<std::size_t>(30'000'000 / count_of_numbers(found), 60, kShrinkingTries);
+  const DeviceMaker make = maker_of(arguments);
+  CaseFile file;
+  file.identity = "sign-off of " + report.net;
+  file.property = "the unit that ends at " + found.graph.node(found.graph.output()).name;
+  file.version = SHARDPROOF_VERSION;
+  const UnitCase small = shrink(found, make, tries);
+  file.content = small;
+  if (count_of_numbers(small) > kMostNumbersSaved) return "";
+  file.recorded = record(make, small);
+  const std::string& candidate = arguments.device.candidate;
+  report.replay =
+      fmt::format("{} replay {} --explain{}", program_invocation_name, failing_path(arguments),
+                  candidate.empty() ? "" : " --candidate " + candidate);
+  return to_text(file);
 }
 
 // The device to be replaced: "builtin", or a library.
@@ -167,6 +199,10 @@ int signoff_network(const SignoffArguments& arguments) {
   const std::size_t plane = (arguments.net.size / 2) * (arguments.net.size / 2);  // of the stem
   report.contracts = stated_contracts(*device, arguments.batch, plane);
   report.result = sign_off(*device, task, progress_bar("sign-off"));
+  std::string failing;
+  if (!arguments.report.empty() && report.result.failing) {
+    failing = failing_case(arguments, *report.result.failing, report);
+  }
   if (baseline != nullptr) {
     const SignoffResult before = sign_off(*baseline, task, progress_bar("baseline"));
     report.baseline = Baseline{baseline->name(),
@@ -190,7 +226,7 @@ int signoff_network(const SignoffArguments& arguments) {
     }
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return publish(arguments, report);
+  return publish(arguments, report, failing);
 }
 
 int signoff_program(const SignoffArguments& arguments) {
