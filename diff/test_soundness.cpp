@@ -309,7 +309,7 @@ Family<float> strained(Shape shape, std::size_t replicas, std::size_t batch, std
 
 // ---- Judging
 
-std::string describe(const Comparison& c) {
+std::string in_words(const Comparison& c) {
   std::ostringstream out;
   const std::size_t channel = c.worst.index / c.shape.plane() % c.shape.c;
   out << c.node << " " << c.part << ", " << to_string(c.kind) << ": " << to_string(c.outcome())
@@ -333,7 +333,7 @@ class Soundness {
       const bool suspect = comparison.suspects > 0 && comparison.kind != InputKind::natural;
       if (comparison.wrong == 0 && !suspect) continue;
       ++false_alarms_;
-      FAIL_CHECK(describe(comparison));
+      FAIL_CHECK(in_words(comparison));
     }
   }
   std::size_t false_alarms() const { return false_alarms_; }
@@ -359,20 +359,20 @@ Tensor<float> of_strain(Shape shape, std::size_t strain, std::uint64_t seed) {
   return x;
 }
 
-struct UnitCase {
+struct LiftedUnit {
   Graph graph;
   Weights weights;
   Unit unit;
 };
 
-UnitCase unit_case(Graph graph, std::uint64_t seed) {
-  UnitCase result{std::move(graph), {}, {}};
+LiftedUnit unit_case(Graph graph, std::uint64_t seed) {
+  LiftedUnit result{std::move(graph), {}, {}};
   result.weights = seeded_weights(result.graph.parameters(), seed);
   result.unit = *unit_ending_at(result.graph, result.graph.output(), true);
   return result;
 }
 
-UnitCase site(Shape shape, bool relu, std::uint64_t seed, float epsilon = 1e-5F) {
+LiftedUnit site(Shape shape, bool relu, std::uint64_t seed, float epsilon = 1e-5F) {
   Graph graph;
   const NodeId y = graph.bn_sync_site(graph.input("x", shape), {"g", "b", epsilon});
   if (relu) graph.relu(y, "g.relu");
@@ -384,14 +384,14 @@ std::vector<Comparison> judged(Device& device, const Graph& graph, const Weights
   return judge_run(device, graph, weights, inputs, kind, 1);
 }
 
-std::vector<Comparison> judged_on_lattice(Device& device, const UnitCase& unit, std::size_t batch,
+std::vector<Comparison> judged_on_lattice(Device& device, const LiftedUnit& unit, std::size_t batch,
                                           std::size_t draw, std::uint64_t seed) {
   const auto replicas = static_cast<std::size_t>(device.replicas());
   const Probe probe = lattice_probe(unit.graph, unit.unit, replicas, batch, draw, seed, 1);
   return judged(device, probe.graph, probe.weights, probe.inputs, InputKind::lattice);
 }
 
-std::vector<Comparison> judged_dithered(Device& device, const UnitCase& unit,
+std::vector<Comparison> judged_dithered(Device& device, const LiftedUnit& unit,
                                         const std::vector<Family<float>>& operands,
                                         std::uint64_t seed) {
   std::vector<const Family<float>*> families;
@@ -401,7 +401,7 @@ std::vector<Comparison> judged_dithered(Device& device, const UnitCase& unit,
   return judged(device, probe.graph, probe.weights, probe.inputs, InputKind::dithered);
 }
 
-void check_all_kinds(Device& device, const UnitCase& unit,
+void check_all_kinds(Device& device, const LiftedUnit& unit,
                      const std::vector<Family<float>>& operands, std::uint64_t seed,
                      Soundness& sound) {
   const std::size_t batch = operands[0][0].shape.n;
@@ -429,27 +429,27 @@ constexpr std::array<std::size_t, 6> kReplicas{1, 2, 3, 4, 5, 7};
 
 // ---- Units
 
-UnitCase pointwise(std::size_t in, std::size_t out, std::uint64_t seed) {
+LiftedUnit pointwise(std::size_t in, std::size_t out, std::uint64_t seed) {
   Graph graph;
   graph.convolution(graph.input("x", {1, in, 2, 3}), {"W", "b", 1, 1, 0, 0}, out);
   return unit_case(std::move(graph), seed);
 }
-UnitCase convolution(std::size_t in, std::uint64_t seed) {
+LiftedUnit convolution(std::size_t in, std::uint64_t seed) {
   Graph graph;
   graph.convolution(graph.input("x", {1, in, 7, 6}), {"W", "", 3, 2, 1, 1}, 3);
   return unit_case(std::move(graph), seed);
 }
-UnitCase depthwise(std::size_t kernel, std::size_t stride, std::uint64_t seed) {
+LiftedUnit depthwise(std::size_t kernel, std::size_t stride, std::uint64_t seed) {
   Graph graph;
   graph.depthwise(graph.input("x", {1, 3, 8, 7}), {"W", kernel, stride, kernel / 2, kernel / 2});
   return unit_case(std::move(graph), seed);
 }
-UnitCase dense(std::size_t in, std::uint64_t seed) {
+LiftedUnit dense(std::size_t in, std::uint64_t seed) {
   Graph graph;
   graph.dense(graph.input("x", {1, in, 1, 1}), {"W", "b"}, 3);
   return unit_case(std::move(graph), seed);
 }
-UnitCase pool(std::size_t height, std::size_t width, std::uint64_t seed) {
+LiftedUnit pool(std::size_t height, std::size_t width, std::uint64_t seed) {
   Graph graph;
   graph.global_average_pool(graph.input("x", {1, strains().size(), height, width}), "gap");
   return unit_case(std::move(graph), seed);
@@ -467,7 +467,7 @@ std::size_t wrong_on_lattices(const Arithmetic& arithmetic, const Contract& cont
   for (const std::size_t replicas : {1U, 3U, 7U}) {
     for (const Extent& extent : {Extent{1, 7, 1}, Extent{2, 7, 7}, Extent{5, 7, 7}}) {
       PlainDevice device(replicas, arithmetic, contract);
-      const UnitCase unit = site({1, 8, extent.height, extent.width}, false, 1);
+      const LiftedUnit unit = site({1, 8, extent.height, extent.width}, false, 1);
       for (std::size_t draw = 0; draw < lattice_draws(unit.unit); ++draw) {
         wrong += wrong_among(judged_on_lattice(device, unit, extent.batch, draw, replicas));
       }
@@ -494,7 +494,7 @@ TEST_CASE("no correct device is called wrong at a BN site") {
         ++seed;
         CAPTURE(arithmetic.name, replicas, extent.batch, extent.height, extent.width, seed);
         PlainDevice device(replicas, arithmetic);
-        const UnitCase unit =
+        const LiftedUnit unit =
             site({1, strains().size(), extent.height, extent.width}, seed % 2 == 0, seed);
         check_all_kinds(device, unit,
                         {strained(unit.graph.node(0).shape, replicas, extent.batch, seed)}, seed,
@@ -513,7 +513,7 @@ TEST_CASE("no correct device is called wrong at a BN site of 25,088 numbers") {
     CAPTURE(name);
     Soundness sound;
     PlainDevice device(3, named(name));
-    const UnitCase unit = site({1, strains().size(), 112, 112}, false, 1);
+    const LiftedUnit unit = site({1, strains().size(), 112, 112}, false, 1);
     check_all_kinds(device, unit, {strained(unit.graph.node(0).shape, 3, 2, 1)}, 1, sound);
     INFO(sound.text());
     CHECK(sound.false_alarms() == 0);
@@ -531,7 +531,7 @@ TEST_CASE("the built-in device is called wrong with no kind of block") {
         ++seed;
         CAPTURE(threads, replicas, extent.batch, extent.height, extent.width, seed);
         const auto device = make_host_device(static_cast<int>(replicas), {seed, threads}, 1);
-        for (const UnitCase& unit :
+        for (const LiftedUnit& unit :
              {site({1, strains().size(), extent.height, extent.width}, seed % 2 == 0, seed),
               pool(extent.height, extent.width, seed)}) {
           check_all_kinds(*device, unit,
@@ -559,7 +559,7 @@ TEST_CASE("no correct device is called wrong at a product") {
     PlainDevice device(2, arithmetic);
     for (std::uint64_t seed = 0; seed < 3 * strains().size(); ++seed) {
       const std::size_t strain = seed % strains().size();
-      for (UnitCase unit :
+      for (LiftedUnit unit :
            {pointwise(1, 2, seed), pointwise(31, 3, seed), pointwise(98, 3, seed),
             convolution(3, seed), depthwise(3, 1, seed), depthwise(5, 2, seed), dense(40, seed)}) {
         CAPTURE(arithmetic.name, strains()[strain].name, unit.unit.signature);
@@ -586,7 +586,7 @@ TEST_CASE("no correct device is called wrong at a pool") {
     for (const auto& [height, width] :
          {std::pair(1, 1), {1, 2}, {2, 2}, {3, 1}, {7, 7}, {14, 14}}) {
       ++seed;
-      const UnitCase unit =
+      const LiftedUnit unit =
           pool(static_cast<std::size_t>(height), static_cast<std::size_t>(width), seed);
       CAPTURE(arithmetic.name, height, width);
       check_all_kinds(device, unit, {strained(unit.graph.node(0).shape, 2, 2, seed)}, seed, sound);
@@ -612,8 +612,8 @@ TEST_CASE("numbers near the end of float32's range are not judged rather than wr
         return x;
       };
       Soundness sound;
-      for (const UnitCase& unit : {site({1, strains().size(), 3, 3}, true, 1), pool(3, 3, 1),
-                                   pointwise(40, 3, 1), depthwise(3, 1, 1), dense(40, 1)}) {
+      for (const LiftedUnit& unit : {site({1, strains().size(), 3, 3}, true, 1), pool(3, 3, 1),
+                                     pointwise(40, 3, 1), depthwise(3, 1, 1), dense(40, 1)}) {
         const std::vector<Family<float>> x{scaled(unit.graph)};
         sound.see(judged(device, unit.graph, unit.weights, x, InputKind::natural));
         sound.see(judged_dithered(device, unit, x, 1));
@@ -632,14 +632,14 @@ TEST_CASE("sums on quanta that pass float32's range are not judged rather than w
     return Family<float>{x, x};
   };
   Soundness sound;
-  for (UnitCase unit : {pointwise(4, 2, 1), dense(8, 1), depthwise(3, 1, 1)}) {
+  for (LiftedUnit unit : {pointwise(4, 2, 1), dense(8, 1), depthwise(3, 1, 1)}) {
     for (auto& [name, weight] : unit.weights) {
       std::fill(weight.values.begin(), weight.values.end(), 1.0F);
     }
     sound.see(judged(device, unit.graph, unit.weights, {filled(unit.graph, 0x1p126F)},
                      InputKind::lattice));
   }
-  for (const UnitCase& unit : {pool(3, 3, 1), site({1, 2, 3, 3}, false, 1)}) {
+  for (const LiftedUnit& unit : {pool(3, 3, 1), site({1, 2, 3, 3}, false, 1)}) {
     for (const float value : {0x1p126F, 0x1p62F}) {
       sound.see(judged(device, unit.graph, unit.weights, {filled(unit.graph, value)},
                        InputKind::lattice));
@@ -671,7 +671,7 @@ TEST_CASE("a sign-off of a whole network agrees with every correct device") {
     const SignoffResult result = sign_off(device, task);
     CAPTURE(arithmetic.name, result.suspicions, result.fresh_draws, result.unjudged);
     for (const Comparison& comparison : result.comparisons) {
-      if (comparison.wrong > 0) FAIL_CHECK(describe(comparison));
+      if (comparison.wrong > 0) FAIL_CHECK(in_words(comparison));
     }
     CHECK(result.verdict() == SignoffResult::Verdict::agrees);
   }
@@ -704,7 +704,7 @@ TEST_CASE("an undeclared fused scale and shift is wrong where the mean is large"
   Contract strict = contract_of(arithmetic);
   strict.form = NormaliseForm::subtract_first;
   PlainDevice device(2, arithmetic, strict);
-  const UnitCase unit = site({1, strains().size(), 7, 7}, false, 1);
+  const LiftedUnit unit = site({1, strains().size(), 7, 7}, false, 1);
   CHECK(wrong_among(judged(device, unit.graph, unit.weights,
                            {strained(unit.graph.node(0).shape, 2, 2, 1)}, InputKind::natural)) > 0);
 }
@@ -714,7 +714,7 @@ TEST_CASE("one running sum does not keep the bound of 256 lanes") {
   Contract strict = contract_of(arithmetic);
   strict.lanes = 256;
   PlainDevice device(2, arithmetic, strict);
-  const UnitCase unit = site({1, 8, 56, 56}, false, 1);
+  const LiftedUnit unit = site({1, 8, 56, 56}, false, 1);
   std::size_t suspects = 0;
   for (const Comparison& comparison :
        judged_dithered(device, unit, {strained(unit.graph.node(0).shape, 2, 2, 1)}, 1)) {
@@ -730,7 +730,7 @@ TEST_CASE("a suspicion that fresh draws confirm is called wrong") {
   Contract strict = contract_of(arithmetic);
   strict.lanes = 256;
   PlainDevice device(2, arithmetic, strict);
-  const UnitCase unit = site({1, 4, 112, 112}, false, 1);
+  const LiftedUnit unit = site({1, 4, 112, 112}, false, 1);
   const SignoffTask task{unit.graph, unit.weights, strained(unit.graph.node(0).shape, 2, 2, 1), 1,
                          1};
   const SignoffResult result = sign_off(device, task);
@@ -744,7 +744,7 @@ TEST_CASE("a suspicion that fresh draws confirm is called wrong") {
 
 TEST_CASE("a suspicion that a fresh draw clears is dropped") {
   PlainDevice device(2, named("one running sum"));
-  const UnitCase unit = site({1, 2, 112, 112}, false, 1);
+  const LiftedUnit unit = site({1, 2, 112, 112}, false, 1);
   Shape shape = unit.graph.node(0).shape;
   shape.n = 2;
   // Equal numbers round alike, so that their roundings add up.
@@ -778,7 +778,7 @@ TEST_CASE("dithered bounds on a BN site are within 6 of the largest error") {
   constexpr std::size_t kSiteReplicas = 4;
   for (const std::size_t lanes : {1U, 8U, 32U}) {
     PlainDevice device(kSiteReplicas, with_lanes(lanes, lanes == 8));
-    const UnitCase unit = site({1, 1024, 7, 7}, false, 1);
+    const LiftedUnit unit = site({1, 1024, 7, 7}, false, 1);
     std::map<std::string, Comparison> merged;
     for (std::uint64_t seed = 1; merged["g.mean "].compared < 100'000; ++seed) {
       Shape shape = unit.graph.node(0).shape;
@@ -810,7 +810,7 @@ TEST_CASE("dithered bounds on running and shifted variances stay near the larges
                                     std::pair("merged, chunks of 4 in order", 80.0),
                                     std::pair("merged, number by number, pairwise", 130.0)}) {
     PlainDevice device(2, named(name));
-    const UnitCase unit = site({1, 256, 7, 7}, false, 1);
+    const LiftedUnit unit = site({1, 256, 7, 7}, false, 1);
     Comparison mean, variance;
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
       Shape shape = unit.graph.node(0).shape;
@@ -886,7 +886,7 @@ TEST_CASE("wrong merges, updates and shifts are wrong under their own contracts"
                                     std::pair("shifted variance", Fault::shift_forgotten)}) {
     CAPTURE(name, static_cast<int>(fault));
     WrongMoments device(named(name), fault);
-    const UnitCase unit = site({1, 4, 7, 7}, false, 1);
+    const LiftedUnit unit = site({1, 4, 7, 7}, false, 1);
     Family<float> x(2, Tensor<float>({2, 4, 7, 7}));
     Random random(1);
     for (Tensor<float>& tensor : x) {
@@ -925,7 +925,7 @@ TEST_CASE("dithered bounds on products are within 6 of the largest error") {
                         Case{"1×1, K = 640", convolution_graph(640, 1, 256, 14), 8},
                         Case{"3×3, K = 1152", convolution_graph(128, 3, 256, 14), 32}}) {
     PlainDevice device(2, with_lanes(c.lanes, c.lanes != 8));
-    const UnitCase unit = unit_case(c.graph, 1);
+    const LiftedUnit unit = unit_case(c.graph, 1);
     Shape shape = unit.graph.node(0).shape;
     shape.n = 1;
     Family<float> x(2, Tensor<float>(shape));

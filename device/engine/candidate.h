@@ -16,7 +16,8 @@
  * header.stream at least, and no thread of it is left but table->threads_kept. It may write its
  * outputs and its scratch and nothing else. Everything in a call belongs to the caller and is gone
  * when the operation returns. Memory starts at a multiple of 64 bytes unless the call names a part
- * of a larger array.
+ * of a larger array. Tensors are dense, in the order of their shape, unless table->layouts says
+ * that the candidate takes others.
  */
 #ifndef SHARDPROOF_CANDIDATE_H
 #define SHARDPROOF_CANDIDATE_H
@@ -55,6 +56,10 @@ typedef enum {
 
 typedef enum { SHARDPROOF_FLOAT32, SHARDPROOF_BFLOAT16, SHARDPROOF_FLOAT16 } shardproof_dtype;
 typedef enum { SHARDPROOF_HOST, SHARDPROOF_CUDA } shardproof_memory;
+
+/* The candidate goes by the strides of x and y in channel_mean, channel_variance, normalise,
+ * convolution, depthwise and global_average_pool: about half of the shapes come channels last. */
+enum { SHARDPROOF_CHANNELS_LAST = 1 };
 
 /* The error contract of one entry: what it says of its arithmetic (docs/bounds.md derives the
  * allowance from it). 0 in any field: unset, the strictest common practice, in brackets. */
@@ -280,6 +285,10 @@ typedef struct {
   int (*shard)(const shardproof_collective_call*);
   int (*unshard)(const shardproof_collective_call*);
   int (*owned_step)(const shardproof_owned_step*);
+
+  /* Sum of SHARDPROOF_CHANNELS_LAST and nothing else yet. 0: tensors are dense, in the order of
+   * their shape. */
+  uint64_t layouts;
 } shardproof_candidate_table;
 
 /* What a candidate exports. */

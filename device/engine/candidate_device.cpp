@@ -138,6 +138,54 @@ class Pool {
   std::multimap<int, std::unique_ptr<Session>> idle_;
 };
 
+// A tensor's memory with its second axis, the channels, innermost, for one call.
+class ChannelsLast {
+ public:
+  // Copies the numbers of an input; an output's memory starts as any does.
+  ChannelsLast(CandidateMemory& memory, const shardproof_tensor& dense, bool is_input)
+      : memory_(memory), dense_(dense), last_(dense) {
+    std::size_t count = 1;
+    for (std::uint32_t axis = 0; axis < dense.rank; ++axis) {
+      count *= static_cast<std::size_t>(dense.shape[axis]);
+    }
+    last_.data = memory.allocate(count * sizeof(float));
+    last_.strides[1] = 1;
+    std::int64_t stride = dense.shape[1];
+    for (std::uint32_t axis = dense.rank; axis-- > 2;) {
+      last_.strides[axis] = stride;
+      stride *= dense.shape[axis];
+    }
+    last_.strides[0] = stride;
+    if (is_input) each([](float& dense_number, float& last_number) { last_number = dense_number; });
+  }
+  ~ChannelsLast() { memory_.release(last_.data); }
+  ChannelsLast(const ChannelsLast&) = delete;
+  ChannelsLast& operator=(const ChannelsLast&) = delete;
+
+  const shardproof_tensor& tensor() const { return last_; }
+  void copy_back() {
+    each([](float& dense_number, float& last_number) { dense_number = last_number; });
+  }
+
+ private:
+  template <class F>
+  void each(F f) {
+    auto* dense = static_cast<float*>(dense_.data);
+    auto* last = static_cast<float*>(last_.data);
+    const std::int64_t channels = dense_.shape[1], plane = dense_.strides[1];
+    for (std::int64_t n = 0; n < dense_.shape[0]; ++n) {
+      for (std::int64_t c = 0; c < channels; ++c) {
+        for (std::int64_t i = 0; i < plane; ++i) {
+          f(dense[(n * channels + c) * plane + i], last[(n * plane + i) * channels + c]);
+        }
+      }
+    }
+  }
+
+  CandidateMemory& memory_;
+  shardproof_tensor dense_, last_;
+};
+
 class CandidateDevice final : public ForwardingDevice {
  public:
   // `pool` gets the session when the device is gone; null: nobody does.
@@ -192,6 +240,9 @@ class CandidateDevice final : public ForwardingDevice {
                "`, which nothing calls yet: it would not be judged; leave it null";
       }
     }
+    if (table.layouts > SHARDPROOF_CHANNELS_LAST) {
+      return "states layouts that candidate.h does not have";
+    }
     if (!any) return "fills no operation of the table";
     return "";
   }
@@ -232,8 +283,10 @@ class CandidateDevice final : public ForwardingDevice {
     c.bias = tensor(call.bias, {call.out_channels});
     c.y = tensor(call.y, {call.batch, call.out_channels, call.out_height, call.out_width});
     c.stride = call.stride, c.pad_begin = call.pad_begin, c.pad_end = call.pad_end;
-    one(SHARDPROOF_CONVOLUTION, call.replica, c,
-        {in("x", c.x), in("weight", c.weight), in("bias", c.bias), out("y", c.y)});
+    in_either_layout(c.x, &c.y, [&] {
+      one(SHARDPROOF_CONVOLUTION, call.replica, c,
+          {in("x", c.x), in("weight", c.weight), in("bias", c.bias), out("y", c.y)});
+    });
   }
   void depthwise(const DepthwiseCall& call) override {
     if (!has(SHARDPROOF_DEPTHWISE)) return base().depthwise(call);
@@ -243,15 +296,19 @@ class CandidateDevice final : public ForwardingDevice {
     c.bias = tensor(call.bias, {call.channels});
     c.y = tensor(call.y, {call.batch, call.channels, call.out_height, call.out_width});
     c.stride = call.stride, c.pad_begin = call.pad_begin, c.pad_end = call.pad_end;
-    one(SHARDPROOF_DEPTHWISE, call.replica, c,
-        {in("x", c.x), in("weight", c.weight), in("bias", c.bias), out("y", c.y)});
+    in_either_layout(c.x, &c.y, [&] {
+      one(SHARDPROOF_DEPTHWISE, call.replica, c,
+          {in("x", c.x), in("weight", c.weight), in("bias", c.bias), out("y", c.y)});
+    });
   }
   void channel_mean(const ChannelMeanCall& call) override {
     if (!has(SHARDPROOF_CHANNEL_MEAN)) return base().channel_mean(call);
     shardproof_channel_mean c{};
     c.x = tensor(call.x, {call.batch, call.channels, call.plane});
     c.mean = tensor(call.mean, {call.channels});
-    one(SHARDPROOF_CHANNEL_MEAN, call.replica, c, {in("x", c.x), out("mean", c.mean)});
+    in_either_layout(c.x, nullptr, [&] {
+      one(SHARDPROOF_CHANNEL_MEAN, call.replica, c, {in("x", c.x), out("mean", c.mean)});
+    });
   }
   void channel_variance(const ChannelVarianceCall& call) override {
     if (!has(SHARDPROOF_CHANNEL_VARIANCE)) return base().channel_variance(call);
@@ -260,9 +317,11 @@ class CandidateDevice final : public ForwardingDevice {
     c.own_mean = tensor(call.own_mean, {call.channels});
     c.mean = tensor(call.mean, {call.channels});
     c.variance = tensor(call.variance, {call.channels});
-    one(SHARDPROOF_CHANNEL_VARIANCE, call.replica, c,
-        {in("x", c.x), in("own_mean", c.own_mean), in("mean", c.mean),
-         out("variance", c.variance)});
+    in_either_layout(c.x, nullptr, [&] {
+      one(SHARDPROOF_CHANNEL_VARIANCE, call.replica, c,
+          {in("x", c.x), in("own_mean", c.own_mean), in("mean", c.mean),
+           out("variance", c.variance)});
+    });
   }
   void normalise(const NormaliseCall& call) override {
     if (!has(SHARDPROOF_NORMALISE)) return base().normalise(call);
@@ -274,9 +333,11 @@ class CandidateDevice final : public ForwardingDevice {
     c.gamma = tensor(call.gamma, {call.channels});
     c.beta = tensor(call.beta, {call.channels});
     c.epsilon = call.epsilon, c.relu = call.relu ? 1 : 0;
-    one(SHARDPROOF_NORMALISE, call.replica, c,
-        {in("x", c.x), in("mean", c.mean), in("variance", c.variance), in("gamma", c.gamma),
-         in("beta", c.beta), out("y", c.y)});
+    in_either_layout(c.x, &c.y, [&] {
+      one(SHARDPROOF_NORMALISE, call.replica, c,
+          {in("x", c.x), in("mean", c.mean), in("variance", c.variance), in("gamma", c.gamma),
+           in("beta", c.beta), out("y", c.y)});
+    });
   }
   void relu(const PointwiseCall& call) override {
     if (!has(SHARDPROOF_RELU)) return base().relu(call);
@@ -298,7 +359,9 @@ class CandidateDevice final : public ForwardingDevice {
     shardproof_unary c{};
     c.x = tensor(call.x, {call.batch, call.channels, call.plane});
     c.y = tensor(call.y, {call.batch, call.channels});
-    one(SHARDPROOF_GLOBAL_AVERAGE_POOL, call.replica, c, {in("x", c.x), out("y", c.y)});
+    in_either_layout(c.x, nullptr, [&] {
+      one(SHARDPROOF_GLOBAL_AVERAGE_POOL, call.replica, c, {in("x", c.x), out("y", c.y)});
+    });
   }
   void dense(const DenseCall& call) override {
     if (!has(SHARDPROOF_DENSE)) return base().dense(call);
@@ -516,6 +579,25 @@ class CandidateDevice final : public ForwardingDevice {
       for (const Operand& b : operands)
         if (a.output && !b.output && a.data != nullptr && a.data == b.data) header.in_place = 1;
     return header;
+  }
+
+  // Calls with x, and y where it has that layout, as they are or channels last, by the shape of x
+  // alone, so that a second run does the same.
+  template <class Call>
+  void in_either_layout(shardproof_tensor& x, shardproof_tensor* y, Call call) {
+    const bool takes_both = (session_->process.table().layouts & SHARDPROOF_CHANNELS_LAST) != 0;
+    std::uint64_t mixed = 1;
+    for (std::uint32_t axis = 0; axis < x.rank; ++axis) {
+      mixed = (mixed + static_cast<std::uint64_t>(x.shape[axis])) * 0x9E3779B97F4A7C15U;
+    }
+    if (!takes_both || mixed >> 63 == 0 || x.strides[1] == 0) return call();
+    const ChannelsLast last_x(session_->memory, x, true);
+    x = last_x.tensor();
+    if (y == nullptr) return call();
+    ChannelsLast last_y(session_->memory, *y, false);
+    *y = last_y.tensor();
+    call();
+    last_y.copy_back();
   }
 
   template <class Call>

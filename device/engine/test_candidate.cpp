@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -218,6 +219,58 @@ TEST_CASE(
   float got = 0;
   (*named)->download(0, y, &got, 1);
   CHECK(got == 3);
+}
+
+TEST_CASE("a candidate that takes channels last gets some shapes so, and gives the same numbers") {
+  const auto make = [](std::uint64_t layouts) {
+    return *make_candidate_device(
+        [layouts](shardproof_candidate_table& table) {
+          table.layouts = layouts;
+          table.normalise = [](const shardproof_normalise* call) {
+            const auto *x = static_cast<const float*>(call->x.data),
+                       *mean = static_cast<const float*>(call->mean.data);
+            auto* y = static_cast<float*>(call->y.data);
+            const auto *s = call->x.strides, *t = call->y.strides;
+            for (std::int64_t n = 0; n < call->x.shape[0]; ++n) {
+              for (std::int64_t c = 0; c < call->x.shape[1]; ++c) {
+                for (std::int64_t i = 0; i < call->x.shape[2]; ++i) {
+                  // Tells the layouts apart by its sign.
+                  const float sign = s[1] == 1 && t[1] == 1 ? -1.0F : 1.0F;
+                  y[n * t[0] + c * t[1] + i * t[2]] =
+                      sign * (x[n * s[0] + c * s[1] + i * s[2]] + mean[c]);
+                }
+              }
+            }
+            return 0;
+          };
+        },
+        1);
+  };
+  for (const std::uint64_t layouts : {0U, 1U}) {
+    const auto device = make(layouts);
+    int last = 0;
+    for (std::size_t plane = 2; plane < 30; ++plane) {
+      constexpr std::size_t batch = 2, channels = 3;
+      const std::size_t count = batch * channels * plane;
+      std::vector<float> x(count), y(count), mean{100, 200, 300};
+      for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<float>(i);
+      float *on_x = device->allocate(0, count), *on_y = device->allocate(0, count),
+            *on_mean = device->allocate(0, channels);
+      device->upload(0, on_x, x.data(), count);
+      device->upload(0, on_mean, mean.data(), channels);
+      device->normalise(
+          {0, on_x, on_mean, on_mean, on_mean, on_mean, 0, false, on_y, batch, channels, plane});
+      device->download(0, on_y, y.data(), count);
+      if (y[1] < 0) ++last;
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        if (std::abs(y[i]) != x[i] + mean[i / plane % channels]) ++wrong;
+      }
+      CHECK(wrong == 0);
+      for (float* array : {on_x, on_y, on_mean}) device->release(0, array);
+    }
+    CHECK((layouts == 0 ? last == 0 : last > 5 && last < 23));
+  }
 }
 
 TEST_CASE(

@@ -19,6 +19,7 @@ void add_all_reduce_mutants(std::vector<Mutant>& mutants);
 // Reduce-scatter, all-gather and the owned step.
 void add_sharded_step_mutants(std::vector<Mutant>& mutants);
 void add_running_statistics_mutants(std::vector<Mutant>& mutants);
+void add_layout_mutants(std::vector<Mutant>& mutants);
 void add_controls(std::vector<Mutant>& mutants);
 
 }  // namespace shardproof

@@ -16,6 +16,7 @@ const std::vector<Mutant>& all_mutants() {
     add_all_reduce_mutants(all);
     add_sharded_step_mutants(all);
     add_running_statistics_mutants(all);
+    add_layout_mutants(all);
     add_controls(all);
     return all;
   }();

@@ -216,9 +216,8 @@ std::vector<Tightness> measure_tightness(std::size_t outputs, std::uint64_t seed
       UnitOperation::bn_site_with_relu,
   };
   static constexpr std::array names = {
-      "global average pool", "dense",           "convolution 1x1",
-      "convolution 3x3",     "convolution 5x5", "depthwise 3x3",
-      "depthwise 5x5",       "BN site",         "BN site with ReLU",
+      "average pool",  "dense",         "convolution 1x1", "convolution 3x3",   "convolution 5x5",
+      "depthwise 3x3", "depthwise 5x5", "BN site",         "BN site with ReLU",
   };
   const DeviceMaker make = [](int replicas, const Schedule& schedule) {
     return make_host_device(replicas, schedule, 1);
@@ -226,8 +225,12 @@ std::vector<Tightness> measure_tightness(std::size_t outputs, std::uint64_t seed
   std::vector<Tightness> result;
   for (std::size_t k = 0; k < all.size(); ++k) {
     std::map<std::string, Tightness> parts;
-    std::size_t seen = 0;
-    for (std::uint64_t i = 0; seen < outputs && i < 100 * outputs; ++i) {
+    const auto few = [&] {
+      return parts.empty() || std::any_of(parts.begin(), parts.end(), [&](const auto& part) {
+               return part.second.outputs < outputs;
+             });
+    };
+    for (std::uint64_t i = 0; few() && i < outputs; ++i) {
       Draws draws(Random(seed, names[k], i).next(), 60);
       const UnitCase drawn = draw_unit_case(draws, std::span(&all[k], 1));
       if (drawn.kind != InputKind::dithered) continue;
@@ -239,12 +242,16 @@ std::vector<Tightness> measure_tightness(std::size_t outputs, std::uint64_t seed
         if (comparison.worst.bound == 0 || comparison.outcome() != Outcome::agrees) continue;
         std::string what = names[k];
         if (!comparison.part.empty()) what += ": " + comparison.part;
+        if (comparison.node.starts_with("g.") && comparison.part.empty()) {
+          what += ": " + comparison.node.substr(2);  // mean, var_at
+        } else if (comparison.node.starts_with("g") && comparison.part.empty()) {
+          what += ": all-reduced";
+        }
         Tightness& part =
             parts.try_emplace(what, Tightness{what, 0, std::numeric_limits<double>::infinity()})
                 .first->second;
         part.outputs += comparison.compared;
         part.least = std::min(part.least, comparison.tightness());
-        seen += comparison.compared;
       }
     }
     for (auto& [what, part] : parts) result.push_back(std::move(part));
