@@ -122,6 +122,7 @@ std::vector<SpeedChange> compare_speed(Device& device, Device& baseline, const S
     }
   }
   std::vector<SpeedChange> changes;
+  changes.reserve(calls.size());
   for (const auto& [operation, count] : calls) {
     changes.push_back(
         {operation, count, median(seconds[0][operation]), median(seconds[1][operation])});
