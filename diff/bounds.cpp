@@ -190,6 +190,19 @@ Allowance mean_allowance(Allowance sum, const SumTerms& terms, const Contract& c
   return {level(sum.any), level(sum.likely)};
 }
 
+Allowance all_reduce_sum_allowance(std::span<const float> terms, const Contract& contract) {
+  double total = 0, magnitude = 0;
+  for (const float t : terms) {
+    total += static_cast<double>(t);
+    magnitude += std::abs(static_cast<double>(t));
+  }
+  if (may_overflow(magnitude)) return kUnknownAllowance;
+  const auto count = static_cast<double>(terms.size());
+  if (are_multiples(terms, needed_quantum(magnitude, contract))) return {};
+  return sum_bound(count, contract, InputKind::lattice, Dither::permuted)
+      .at(std::abs(total), magnitude, 0);
+}
+
 Allowance all_reduce_allowance(std::span<const float> terms, const Contract& contract) {
   SumTerms sum;
   sum.count = static_cast<double>(terms.size());

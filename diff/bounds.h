@@ -144,7 +144,8 @@ double premultiply_roundings(MeanDivision division);
 // How many underflow units the division of a mean of n numbers may add to its error.
 double division_underflows(MeanDivision division, double n);
 
-// Error of the all-reduced mean of one number a replica.
+// Error of the all-reduced sum, and of the mean, of one number a replica.
+Allowance all_reduce_sum_allowance(std::span<const float> terms, const Contract& contract);
 Allowance all_reduce_allowance(std::span<const float> terms, const Contract& contract);
 
 // Error of γ·(x − μ)·(σ² + ε)^(−1/2) + β on given statistics, as a function of x: `relative` times

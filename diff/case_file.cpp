@@ -50,7 +50,7 @@ constexpr Names<ChannelThreads, 4> kThreads{{{ChannelThreads::by_count, "by_coun
                                              {ChannelThreads::one, "one"},
                                              {ChannelThreads::one_warp, "one_warp"},
                                              {ChannelThreads::several_warps, "several_warps"}}};
-constexpr Names<Operation, 19> kOperations{{{Operation::convolution, "convolution"},
+constexpr Names<Operation, 21> kOperations{{{Operation::convolution, "convolution"},
                                             {Operation::depthwise, "depthwise"},
                                             {Operation::channel_mean, "channel_mean"},
                                             {Operation::channel_variance, "channel_variance"},
@@ -68,7 +68,9 @@ constexpr Names<Operation, 19> kOperations{{{Operation::convolution, "convolutio
                                             {Operation::shared_sum, "shared_sum"},
                                             {Operation::owned_step, "owned_step"},
                                             {Operation::to_bfloat16, "to_bfloat16"},
-                                            {Operation::running_statistics, "running_statistics"}}};
+                                            {Operation::running_statistics, "running_statistics"},
+                                            {Operation::all_reduce_sum, "all_reduce_sum"},
+                                            {Operation::broadcast, "broadcast"}}};
 constexpr Names<Operands, 4> kOperands{{{Operands::float32, "float32"},
                                         {Operands::tf32, "tf32"},
                                         {Operands::bfloat16, "bfloat16"},

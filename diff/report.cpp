@@ -223,6 +223,10 @@ std::string to_string(Operation operation) {
       return "all-reduce mean";
     case Operation::running_statistics:
       return "running statistics";
+    case Operation::all_reduce_sum:
+      return "all-reduce sum";
+    case Operation::broadcast:
+      return "broadcast";
     default:
       return "operation of the optimizer step";
   }

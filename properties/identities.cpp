@@ -11,6 +11,7 @@ const std::vector<Identity>& all_identities() {
       any_map_to_owners_keeps_the_identity(),
       reads_across_coordinates_break_ownership(),
       batch_shard_commutes_with_per_example_maps(),
+      collectives_give_what_they_say(),
       normalise_commutes_with_batch_shard(),
       replica_moments_give_the_global_ones(),
       sync_bn_is_the_shard_of_batch_bn(),

@@ -204,19 +204,34 @@ class BuiltinDevice : public Device {
                      call.running_variance);
   }
 
-  void all_reduce_mean(const AllReduceMeanCall& call) override {
+  void all_reduce_sum(const AllReduceSumCall& call) override {
     if (call.count == 0) return;
-    const int ranks = replicas();
     check(ncclGroupStart());
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int rank = 0; rank < replicas(); ++rank) {
       const auto replica = static_cast<std::size_t>(rank);
       check(ncclAllReduce(call.send.at(replica), call.receive.at(replica), call.count, ncclFloat32,
                           ncclSum, backend_.communicator(rank), backend_.stream(rank)));
     }
     check(ncclGroupEnd());
-    for (int rank = 0; rank < ranks; ++rank) {
+  }
+
+  void all_reduce_mean(const AllReduceMeanCall& call) override {
+    all_reduce_sum(call);
+    for (int rank = 0; rank < replicas() && call.count > 0; ++rank) {
       divide_by_ranks(rank, call.count, call.receive[static_cast<std::size_t>(rank)]);
     }
+  }
+
+  void broadcast(const BroadcastCall& call) override {
+    if (call.count == 0) return;
+    check(ncclGroupStart());
+    for (int rank = 0; rank < replicas(); ++rank) {
+      const auto replica = static_cast<std::size_t>(rank);
+      check(ncclBroadcast(call.send.at(replica), call.receive.at(replica), call.count, ncclFloat32,
+                          static_cast<int>(call.root), backend_.communicator(rank),
+                          backend_.stream(rank)));
+    }
+    check(ncclGroupEnd());
   }
 
   void reduce_scatter_mean(const ReduceScatterMeanCall& call) override {

@@ -7,9 +7,9 @@
  *
  * It gets the version below and a table of zeros, sets table->version to the
  * SHARDPROOF_CANDIDATE_VERSION that it was compiled with, fills the entries that it has and returns
- * 0. An entry left null is the built-in operation. sync_batch_norm, all_reduce_sum, broadcast,
- * shard and unshard are for later versions of the program: this one refuses a table that fills
- * them, since nothing would judge them.
+ * 0. An entry left null is the built-in operation. sync_batch_norm, shard and unshard are for later
+ * versions of the program: this one refuses a table that fills them, since nothing would judge
+ * them.
  *
  * Every operation gets one call structure and returns 0, or any other status after it has written a
  * sentence to header.message. When it returns, its outputs are complete, in CUDA memory on
@@ -209,7 +209,7 @@ typedef struct {
  *   all-reduce       receive[i] = sum (or mean) over r of sends[r][i], the same bits on all
  *   reduce-scatter   receive[i] = mean over r of sends[r][replica*count + i]
  *   all-gather       receive[r*count + i] = sends[r][i]
- *   broadcast        receive[i] = sends[root][i]
+ *   broadcast        receive[i] = sends[root][i]; sends is null elsewhere
  *   shard            receive[i] = sends[root][replica*count + i]
  *   unshard          receive[r*count + i] = sends[r][i] on root, nothing elsewhere */
 typedef struct {

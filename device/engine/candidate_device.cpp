@@ -230,8 +230,6 @@ class CandidateDevice final : public ForwardingDevice {
     }
     const std::pair<bool, const char*> not_called[] = {
         {table.sync_batch_norm != nullptr, "sync_batch_norm"},
-        {table.all_reduce_sum != nullptr, "all_reduce_sum"},
-        {table.broadcast != nullptr, "broadcast"},
         {table.shard != nullptr, "shard"},
         {table.unshard != nullptr, "unshard"}};
     for (const auto& [filled, entry] : not_called) {
@@ -393,6 +391,19 @@ class CandidateDevice final : public ForwardingDevice {
     all(SHARDPROOF_ALL_REDUCE_MEAN, {call.send.begin(), call.send.end()},
         {call.receive.begin(), call.receive.end()}, call.count, bytes, bytes, SHARDPROOF_FLOAT32);
   }
+  void all_reduce_sum(const AllReduceSumCall& call) override {
+    if (!has(SHARDPROOF_ALL_REDUCE_SUM)) return base().all_reduce_sum(call);
+    const std::size_t bytes = call.count * sizeof(float);
+    all(SHARDPROOF_ALL_REDUCE_SUM, {call.send.begin(), call.send.end()},
+        {call.receive.begin(), call.receive.end()}, call.count, bytes, bytes, SHARDPROOF_FLOAT32);
+  }
+  void broadcast(const BroadcastCall& call) override {
+    if (!has(SHARDPROOF_BROADCAST)) return base().broadcast(call);
+    const std::size_t bytes = call.count * sizeof(float);
+    all(SHARDPROOF_BROADCAST, {call.send.begin(), call.send.end()},
+        {call.receive.begin(), call.receive.end()}, call.count, bytes, bytes, SHARDPROOF_FLOAT32,
+        call.root);
+  }
   void reduce_scatter_mean(const ReduceScatterMeanCall& call) override {
     if (!has(SHARDPROOF_REDUCE_SCATTER_MEAN)) return base().reduce_scatter_mean(call);
     const std::size_t bytes = call.count * sizeof(float);
@@ -497,6 +508,10 @@ class CandidateDevice final : public ForwardingDevice {
         return SHARDPROOF_ALL_REDUCE_MEAN;
       case Operation::running_statistics:
         return SHARDPROOF_RUNNING_STATISTICS;
+      case Operation::all_reduce_sum:
+        return SHARDPROOF_ALL_REDUCE_SUM;
+      case Operation::broadcast:
+        return SHARDPROOF_BROADCAST;
       case Operation::reduce_scatter_mean:
         return SHARDPROOF_REDUCE_SCATTER_MEAN;
       case Operation::all_gather:
@@ -533,6 +548,10 @@ class CandidateDevice final : public ForwardingDevice {
         return table.add != nullptr;
       case SHARDPROOF_ALL_REDUCE_MEAN:
         return table.all_reduce_mean != nullptr;
+      case SHARDPROOF_ALL_REDUCE_SUM:
+        return table.all_reduce_sum != nullptr;
+      case SHARDPROOF_BROADCAST:
+        return table.broadcast != nullptr;
       case SHARDPROOF_REDUCE_SCATTER_MEAN:
         return table.reduce_scatter_mean != nullptr;
       case SHARDPROOF_ALL_GATHER:
@@ -609,7 +628,7 @@ class CandidateDevice final : public ForwardingDevice {
 
   void all(unsigned operation, const std::vector<const void*>& sends,
            const std::vector<void*>& receives, std::size_t count, std::size_t send_bytes,
-           std::size_t receive_bytes, std::uint32_t dtype) {
+           std::size_t receive_bytes, std::uint32_t dtype, std::size_t root = 0) {
     const std::size_t stride = aligned(sizeof(shardproof_collective_call));
     std::size_t room = stride * sends.size();
     shardproof_collective_call call{};
@@ -617,6 +636,7 @@ class CandidateDevice final : public ForwardingDevice {
     call.receives = place(room, receives.data(), receives.size());
     call.count = count;
     call.dtype = dtype;
+    call.root = static_cast<std::uint32_t>(root);
     const std::size_t element = dtype == SHARDPROOF_FLOAT32 ? 4 : 2;
     std::vector<std::string> names(2 * sends.size());
     std::vector<Operand> operands;

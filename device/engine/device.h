@@ -42,6 +42,8 @@ enum class Operation {
   owned_step,
   to_bfloat16,
   running_statistics,
+  all_reduce_sum,
+  broadcast,
 };
 
 // Cross-correlation. x [batch, in_channels, height, width], weight [out_channels, in_channels,
@@ -157,6 +159,18 @@ struct AllReduceMeanCall {
   std::vector<const float*> send;
   std::vector<float*> receive;
   std::size_t count;
+};
+
+// receive[r] = Σ send over the R replicas, the same bits on every replica r, likewise.
+using AllReduceSumCall = AllReduceMeanCall;
+
+// receive[r] = send[root] on every replica r. One pointer a replica; send is null but on the root;
+// receive[root] may be send[root].
+struct BroadcastCall {
+  std::vector<const float*> send;
+  std::vector<float*> receive;
+  std::size_t count;
+  std::size_t root;
 };
 
 // receive[r][i] = (1/R) Σ send[·][r·count + i] over the R replicas. One pointer a replica; send has
@@ -287,8 +301,10 @@ class Device {
   virtual void dense(const DenseCall& call) = 0;
   virtual void all_reduce_mean(const AllReduceMeanCall& call) = 0;
 
-  // A device for inference alone leaves this out.
+  // Not of every network's forward: a device may leave these out.
   virtual void running_statistics(const RunningStatisticsCall&) { lacks("running_statistics"); }
+  virtual void all_reduce_sum(const AllReduceSumCall&) { lacks("all_reduce_sum"); }
+  virtual void broadcast(const BroadcastCall&) { lacks("broadcast"); }
 
   // The optimizer step. A device for networks alone leaves these out.
   virtual void reduce_scatter_mean(const ReduceScatterMeanCall&) { lacks("reduce_scatter_mean"); }

@@ -48,6 +48,9 @@ class ForwardingDevice : public Device {
     base_.running_statistics(call);
   }
 
+  void all_reduce_sum(const AllReduceSumCall& call) override { base_.all_reduce_sum(call); }
+  void broadcast(const BroadcastCall& call) override { base_.broadcast(call); }
+
   void reduce_scatter_mean(const ReduceScatterMeanCall& call) override {
     base_.reduce_scatter_mean(call);
   }

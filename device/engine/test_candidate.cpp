@@ -197,11 +197,11 @@ TEST_CASE(
   const auto device = make_candidate_device(
       [](shardproof_candidate_table& table) {
         table.relu = [](const shardproof_unary*) { return 0; };
-        table.broadcast = [](const shardproof_collective_call*) { return 0; };
+        table.unshard = [](const shardproof_collective_call*) { return 0; };
       },
       1);
   REQUIRE(!device);
-  CHECK_THAT(device.error(), Catch::Contains("fills `broadcast`, which nothing calls yet"));
+  CHECK_THAT(device.error(), Catch::Contains("fills `unshard`, which nothing calls yet"));
   const auto named = make_candidate_device(
       [](shardproof_candidate_table& table) {
         table.name = "a function";

@@ -14,6 +14,7 @@ Identity any_map_to_owners_keeps_the_identity();
 Identity reads_across_coordinates_break_ownership();
 // §2, shards of a batch
 Identity batch_shard_commutes_with_per_example_maps();
+Identity collectives_give_what_they_say();
 // §3, synchronised BatchNorm
 Identity normalise_commutes_with_batch_shard();
 Identity replica_moments_give_the_global_ones();

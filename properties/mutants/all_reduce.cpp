@@ -1,4 +1,4 @@
-// All-reduced means that are wrong.
+// All-reduced means and sums, and broadcasts, that are wrong.
 #include "properties/mutants/by_operation.h"
 #include "properties/mutants/plain.h"
 
@@ -17,6 +17,21 @@ float sum(const Terms& terms) {
   return total;
 }
 float replicas(const Terms& terms) { return static_cast<float>(terms.size()); }
+
+int wait(const Call* call) {
+  const shardproof_collective* joined = call->header.collective;
+  return joined->barrier(joined) | joined->barrier(joined);
+}
+// The first `count` numbers of the root.
+int spread(const Call* call, std::size_t count) {
+  const auto* from = static_cast<const float*>(call->sends[call->root]);
+  const std::vector<float> numbers(from, from + count);
+  const shardproof_collective* joined = call->header.collective;
+  if (joined->barrier(joined) != 0) return 1;
+  std::copy(numbers.begin(), numbers.end(),
+            static_cast<float*>(call->receives[call->header.replica]));
+  return joined->barrier(joined);
+}
 
 }  // namespace
 
@@ -146,6 +161,48 @@ void add_all_reduce_mutants(std::vector<Mutant>& mutants) {
         for (std::size_t i = c->count; i % 8 != 0; ++i) receive[i] = 0;
         return status;
       });
+
+  const auto sum_of = [&](const char* name, const char* report, const char* what,
+                          int (*operation)(const Call*)) {
+    mutants.push_back({name, report, what, false, false,
+                       [=](shardproof_candidate_table& t) { t.all_reduce_sum = operation; }});
+  };
+  sum_of("sum-divided", "", "the mean in place of the sum", [](const Call* c) {
+    return each_reduced(
+        c, [](std::size_t, const Terms& terms) { return sum(terms) / replicas(terms); });
+  });
+  sum_of("sum-in-bfloat16", "pytorch/pytorch#190627", "numbers travel as bfloat16",
+         [](const Call* c) {
+           return each_reduced(c, [](std::size_t, const Terms& terms) {
+             float total = 0;
+             for (const float term : terms) total += to_bfloat16(term);
+             return total;
+           });
+         });
+  sum_of("sum-counts-the-root-twice", "", "replica 0 is reduced again", [](const Call* c) {
+    return each_reduced(c, [](std::size_t, const Terms& terms) { return sum(terms) + terms[0]; });
+  });
+
+  const auto from_root = [&](const char* name, const char* report, const char* what,
+                             int (*operation)(const Call*)) {
+    mutants.push_back({name, report, what, false, false,
+                       [=](shardproof_candidate_table& t) { t.broadcast = operation; }});
+  };
+  from_root("broadcast-keeps-a-stale-alias", "pytorch/pytorch#63916",
+            "the last replica's buffer is not written", [](const Call* c) {
+              const bool stale =
+                  c->header.replicas > 1 && c->header.replica + 1 == c->header.replicas;
+              return stale ? wait(c) : spread(c, c->count);
+            });
+  from_root("broadcast-of-whole-vectors", "ROCm/rocm-systems#7711",
+            "elements past the last whole vector of four are not written",
+            [](const Call* c) { return spread(c, c->count < 4 ? c->count : c->count / 4 * 4); });
+  from_root("broadcast-in-bfloat16", "", "numbers travel as bfloat16", [](const Call* c) {
+    const int status = spread(c, c->count);
+    auto* receive = static_cast<float*>(c->receives[c->header.replica]);
+    for (std::size_t i = 0; i < c->count; ++i) receive[i] = to_bfloat16(receive[i]);
+    return status;
+  });
 }
 
 }  // namespace shardproof

@@ -351,6 +351,16 @@ void add_reductions(std::vector<Mutant>& controls) {
       fill_reduce<Recipe{.mean = Recipe::Mean::reciprocal}>);
   add("reduce-premultiplied", "Σ x·(1/R), as ncclAvg", true,
       fill_reduce<Recipe{.mean = Recipe::Mean::premultiply}>);
+  add("sum-from-the-last", "sums over the replicas from the last", false,
+      [](shardproof_candidate_table& t) {
+        t.all_reduce_sum = [](const shardproof_collective_call* c) {
+          return each_reduced(c, [](std::size_t, const std::vector<float>& terms) {
+            float total = 0;
+            for (std::size_t r = terms.size(); r-- > 0;) total += terms[r];
+            return total;
+          });
+        };
+      });
   add("reduce-around-a-ring", "each part of the array is added from another replica on", false,
       [](shardproof_candidate_table& t) {
         t.all_reduce_mean = [](const shardproof_collective_call* c) {

@@ -13,10 +13,10 @@ const std::vector<NotExpressed>& faults_not_expressed() {
        "a plain float32 sum of equal numbers: a rounding that the any-order bound allows, not a "
        "fault"},
       {"pytorch/pytorch#36382", "the backward pass has no operations yet"},
+      {"horovod/horovod#2654", "the adjoint of a collective: the backward pass, likewise"},
       {"sony/nnabla#1120", "the backward pass, likewise"},
       {"pytorch/pytorch#57796", "the backward pass, likewise"},
       {"pytorch/pytorch#198119", "the backward pass, likewise"},
-      {"horovod/horovod#2654", "the adjoint of a collective: the backward pass, likewise"},
       {"jax-ml/jax#3970", "gradients of a loss: the backward pass, likewise"},
       {"jax-ml/jax#36886", "gradients of a loss, likewise"},
       {"pytorch/xla#5279", "a collective has one group, all replicas"},
