@@ -117,7 +117,8 @@ nlohmann::json to_json(const ProbedSum& probed) {
                           {"terms", probed.terms},
                           {"lanes", probed.lanes},
                           {"varies_between_runs", probed.varies_between_runs},
-                          {"varies_between_replicas", probed.varies_between_replicas}};
+                          {"varies_between_replicas", probed.varies_between_replicas},
+                          {"varies_with_channels", probed.varies_with_channels}};
   if (probed.tree) entry["order"] = to_string(*probed.tree);
   return entry;
 }

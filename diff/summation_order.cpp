@@ -9,12 +9,14 @@
 
 #include "device/engine/forwarding_device.h"
 #include "diff/report.h"
+#include "reference/numbers/random.h"
 
 namespace shardproof {
 namespace {
 
 constexpr float kHuge = 0x1p100F;
 constexpr std::size_t kCallsATerm = 64;
+constexpr int kPairs = 48;
 
 class Learner {
  public:
@@ -172,9 +174,9 @@ class Array {
     device_.upload(replica_, data_, values.data(), values.size());
   }
   void fill(float value) { fill(std::vector<float>(count_, value)); }
-  float first() {
+  float at(std::size_t i) {
     float value = 0;
-    device_.download(replica_, data_, &value, 1);
+    device_.download(replica_, data_ + i, &value, 1);
     return value;
   }
   float* data() { return data_; }
@@ -186,33 +188,99 @@ class Array {
   float* data_;
 };
 
-// The sum of an operation on one replica; a mean is multiplied by its count again.
-std::optional<SummationTree> order_on(Device& device, const DeviceSum& sum, int replica,
-                                      std::size_t terms) {
-  Array x(device, replica, terms), weight(device, replica, terms), y(device, replica, 1);
-  weight.fill(1.0F);
-  const auto run = [&](std::span<const float> values) {
-    x.fill(values);
-    double scale = 1;
-    switch (sum.operation) {
+// Terms under the addition that joins i and j.
+std::size_t joined(const SummationTree& tree, std::size_t i, std::size_t j) {
+  std::size_t least = 0;
+  for (const SummationTree::Node& node : tree.nodes) {
+    if (node.children.empty() || (least != 0 && node.terms >= least)) continue;
+    bool has_i = false, has_j = false;
+    std::vector<std::size_t> below = node.children;
+    while (!below.empty()) {
+      const SummationTree::Node& each = tree.nodes[below.back()];
+      below.pop_back();
+      below.insert(below.end(), each.children.begin(), each.children.end());
+      if (!each.children.empty()) continue;
+      has_i = has_i || each.term == i;
+      has_j = has_j || each.term == j;
+    }
+    if (has_i && has_j) least = node.terms;
+  }
+  return least;
+}
+
+// One sum of an operation on one replica, among `channels` of which it is that of the last; a mean
+// is multiplied by its count again.
+class SumOnDevice {
+ public:
+  SumOnDevice(Device& device, const DeviceSum& sum, int replica, std::size_t terms,
+              std::size_t channels)
+      : device_(device),
+        sum_(sum),
+        replica_(replica),
+        terms_(terms),
+        channels_(channels),
+        values_(terms * channels),
+        x_(device, replica, terms * channels),
+        weight_(device, replica, terms),
+        y_(device, replica, channels) {
+    weight_.fill(1.0F);
+  }
+
+  double operator()(std::span<const float> terms) {
+    for (std::size_t i = 0; i < terms.size(); ++i) {
+      const std::size_t image = i / sum_.length, pixel = i % sum_.length;
+      values_[(image * channels_ + channels_ - 1) * sum_.length + pixel] = terms[i];
+    }
+    x_.fill(values_);
+    switch (sum_.operation) {
       case Operation::channel_mean:
-        device.channel_mean({replica, x.data(), y.data(), sum.batch, 1, sum.length});
-        scale = static_cast<double>(terms);
+        device_.channel_mean({replica_, x_.data(), y_.data(), sum_.batch, channels_, sum_.length});
         break;
       case Operation::global_average_pool:
-        device.global_average_pool({replica, x.data(), y.data(), 1, 1, terms});
-        scale = static_cast<double>(terms);
+        device_.global_average_pool({replica_, x_.data(), y_.data(), 1, channels_, terms_});
         break;
       case Operation::convolution:
-        device.convolution({replica, x.data(), weight.data(), nullptr, y.data(), 1, terms, 1, 1, 1,
-                            1, 1, 0, 0, 1, 1});
-        break;
+        device_.convolution({replica_, x_.data(), weight_.data(), nullptr, y_.data(), 1, terms_, 1,
+                             1, 1, 1, 1, 0, 0, 1, 1});
+        return static_cast<double>(y_.at(0));
       default:
-        device.dense({replica, x.data(), weight.data(), nullptr, y.data(), 1, terms, 1});
+        device_.dense({replica_, x_.data(), weight_.data(), nullptr, y_.data(), 1, terms_, 1});
+        return static_cast<double>(y_.at(0));
     }
-    return scale * static_cast<double>(y.first());
-  };
-  return learn_order(terms, run, kCallsATerm * terms);
+    return static_cast<double>(terms_) * static_cast<double>(y_.at(channels_ - 1));
+  }
+
+ private:
+  Device& device_;
+  const DeviceSum& sum_;
+  int replica_;
+  std::size_t terms_, channels_;
+  std::vector<float> values_;
+  Array x_, weight_, y_;
+};
+
+std::optional<SummationTree> order_on(Device& device, const DeviceSum& sum, int replica,
+                                      std::size_t terms) {
+  SumOnDevice run(device, sum, replica, terms, 1);
+  return learn_order(
+      terms, [&](std::span<const float> values) { return run(values); }, kCallsATerm * terms);
+}
+
+// Whether random pairs of terms are joined as in the tree where there are more channels.
+bool is_order_of(const SummationTree& tree, Device& device, const DeviceSum& sum, int replica,
+                 std::size_t terms, std::size_t channels) {
+  SumOnDevice run(device, sum, replica, terms, channels);
+  Random random(channels, "pairs of terms");
+  for (int pair = 0; pair < kPairs && terms > 1; ++pair) {
+    const std::size_t i = random.below(terms);
+    const std::size_t j = (i + 1 + random.below(terms - 1)) % terms;
+    std::vector<float> values(terms, 1.0F);
+    values[i] = kHuge;
+    values[j] = -kHuge;
+    const double left = run(values);
+    if (!(std::abs(left - static_cast<double>(terms - joined(tree, i, j))) <= 0.25)) return false;
+  }
+  return true;
 }
 
 // The all-reduced mean as replica `replica` has it.
@@ -230,7 +298,7 @@ std::optional<SummationTree> order_of_replicas(Device& device, int replica) {
     for (std::size_t r = 0; r < replicas; ++r) send[r]->fill(values.subspan(r, 1));
     device.all_reduce_mean(call);
     return static_cast<double>(replicas) *
-           static_cast<double>(receive[static_cast<std::size_t>(replica)]->first());
+           static_cast<double>(receive[static_cast<std::size_t>(replica)]->at(0));
   };
   return learn_order(replicas, run, kCallsATerm * replicas);
 }
@@ -313,15 +381,18 @@ std::vector<ProbedSum> probe_sums(Device& device, std::span<const DeviceSum> sum
       return sum.operation == Operation::all_reduce_mean ? order_of_replicas(device, replica)
                                                          : order_on(device, sum, replica, terms);
     };
-    ProbedSum probed{sum, terms, order(0), 1, false, false};
+    ProbedSum probed{sum, terms, order(0), 1};
     for (int r = 0; r < device.replicas(); ++r) {
       const auto once = r == 0 ? probed.tree : order(r);
       probed.varies_between_runs |= !same(once, order(r));
       probed.varies_between_replicas |= !same(once, probed.tree);
     }
-    if (probed.tree && !probed.varies_between_runs && !probed.varies_between_replicas) {
-      probed.lanes = lanes_of(*probed.tree);
+    for (const std::size_t channels : sum.channels) {
+      for (int r = 0; probed.tree && !probed.varies() && r < device.replicas(); ++r) {
+        probed.varies_with_channels = !is_order_of(*probed.tree, device, sum, r, terms, channels);
+      }
     }
+    if (probed.tree && !probed.varies()) probed.lanes = lanes_of(*probed.tree);
     result.push_back(std::move(probed));
   }
   return result;
@@ -333,6 +404,7 @@ std::string describe(const ProbedSum& sum) {
   text += std::to_string(sum.lanes) + (sum.lanes == 1 ? " lane" : " lanes");
   if (sum.varies_between_runs) return text + "; varies between runs";
   if (sum.varies_between_replicas) return text + "; varies between replicas";
+  if (sum.varies_with_channels) return text + "; varies with the number of channels";
   return text + "; the same on all replicas and in both runs";
 }
 

@@ -51,6 +51,8 @@ std::optional<SummationTree> learn_order(std::size_t terms, const SumOfTerms& su
 struct DeviceSum {
   Operation operation;
   std::size_t batch = 1, length = 1;
+  // Of means and pools: numbers of channels at which the order must be the same as at one.
+  std::vector<std::size_t> channels = {};
 };
 
 // What a device does with one sum.
@@ -60,6 +62,11 @@ struct ProbedSum {
   std::optional<SummationTree> tree;  // on replica 0
   std::size_t lanes = 1;              // 1 too where no tree was found, or it varies
   bool varies_between_runs = false, varies_between_replicas = false;
+  bool varies_with_channels = false;  // looked at in random pairs of terms
+
+  bool varies() const {
+    return varies_between_runs || varies_between_replicas || varies_with_channels;
+  }
 };
 
 // On every replica and twice. Throws std::invalid_argument for an operation without a sum.

@@ -115,27 +115,36 @@ TEST_CASE("lanes are those of the loop, and of any tree the most that bound it")
 // Adds in another order after the first run, of count − 1 calls, or on one replica.
 class Restless final : public ForwardingDevice {
  public:
-  Restless(Device& base, bool in_time) : ForwardingDevice(base), in_time_(in_time) {}
+  enum What { between_replicas, in_time, with_channels };
+  Restless(Device& base, What what) : ForwardingDevice(base), what_(what) {}
 
   void channel_mean(const ChannelMeanCall& call) override {
     const std::size_t count = call.batch * call.plane;
-    std::vector<float> x(count);
-    download(call.replica, call.x, x.data(), count);
-    const bool turned = in_time_ ? calls_++ >= count - 1 : call.replica == 1;
-    const auto mean =
-        static_cast<float>((turned ? backwards(x) : in_order(x)) / static_cast<double>(count));
-    upload(call.replica, call.mean, &mean, 1);
+    std::vector<float> all(count * call.channels), mean(call.channels), x(count);
+    download(call.replica, call.x, all.data(), all.size());
+    const bool turned = what_ == in_time            ? calls_++ >= count - 1
+                        : what_ == between_replicas ? call.replica == 1
+                                                    : call.channels > 4;
+    for (std::size_t c = 0; c < call.channels; ++c) {
+      for (std::size_t i = 0; i < count; ++i) {
+        x[i] = all[(i / call.plane * call.channels + c) * call.plane + i % call.plane];
+      }
+      mean[c] =
+          static_cast<float>((turned ? backwards(x) : in_order(x)) / static_cast<double>(count));
+    }
+    upload(call.replica, call.mean, mean.data(), call.channels);
   }
 
  private:
-  bool in_time_;
+  What what_;
   std::size_t calls_ = 0;
 };
 
-TEST_CASE("an order that varies between replicas, or between runs, is told") {
+TEST_CASE("an order that varies between replicas, between runs or with channels is told") {
   const auto base = make_host_device(2, std::uint64_t{0}, 1);
-  Restless between_replicas(*base, false), in_time(*base, true);
-  const std::vector<DeviceSum> sums = {{Operation::channel_mean, 2, 6}};
+  Restless between_replicas(*base, Restless::between_replicas), in_time(*base, Restless::in_time),
+      with_channels(*base, Restless::with_channels);
+  const std::vector<DeviceSum> sums = {{Operation::channel_mean, 2, 6, {}}};
   const ProbedSum placed = probe_sums(between_replicas, sums).at(0);
   CHECK(placed.varies_between_replicas);
   CHECK_FALSE(placed.varies_between_runs);
@@ -143,15 +152,21 @@ TEST_CASE("an order that varies between replicas, or between runs, is told") {
   const ProbedSum timed = probe_sums(in_time, sums).at(0);
   CHECK(timed.varies_between_runs);
   CHECK_THAT(describe(timed), Catch::Contains("varies between runs"));
+  for (const std::size_t channels : {3U, 5U}) {
+    const std::vector<DeviceSum> more = {{Operation::channel_mean, 2, 6, {channels}}};
+    const ProbedSum wide = probe_sums(with_channels, more).at(0);
+    CHECK(wide.tree);
+    CHECK(wide.varies_with_channels == (channels > 4));
+  }
 }
 
 // All that are learned.
 std::vector<DeviceSum> all_sums(std::size_t length) {
-  return {{Operation::channel_mean, 2, length},
-          {Operation::global_average_pool, 1, length},
-          {Operation::convolution, 1, length},
-          {Operation::dense, 1, length},
-          {Operation::all_reduce_mean}};
+  return {{Operation::channel_mean, 2, length, {3, 70}},
+          {Operation::global_average_pool, 1, length, {6}},
+          {Operation::convolution, 1, length, {}},
+          {Operation::dense, 1, length, {}},
+          {Operation::all_reduce_mean, 1, 1, {}}};
 }
 
 TEST_CASE("the sums of plain devices have the lanes that they state") {

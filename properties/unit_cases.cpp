@@ -92,7 +92,7 @@ Extents draw_extents(Draws& draws) {
 }
 
 // The graph of one unit; its last node is the unit's.
-Graph unit_graph(Op operation, const Extents& extents, std::size_t replicas) {
+Graph unit_graph(Op operation, const Extents& extents, std::size_t replicas, bool with_bias) {
   Graph graph;
   Shape in{extents.examples, extents.channels, extents.height, extents.width};
   const bool strided_same =
@@ -108,7 +108,7 @@ Graph unit_graph(Op operation, const Extents& extents, std::size_t replicas) {
   const NodeId x = graph.input("x", in);
   const auto convolution = [&](std::size_t kernel, std::size_t stride, std::size_t begin,
                                std::size_t end) {
-    graph.convolution(x, {"W", "", kernel, stride, begin, end}, extents.outputs);
+    graph.convolution(x, {"W", with_bias ? "b" : "", kernel, stride, begin, end}, extents.outputs);
   };
   const auto depthwise = [&](std::size_t kernel, std::size_t stride, std::size_t begin,
                              std::size_t end) {
@@ -213,11 +213,13 @@ UnitCase draw_unit_case(Draws& draws, std::span<const Op> operations) {
       ChannelThreads::one_warp, ChannelThreads::by_count, ChannelThreads::several_warps};
   UnitCase drawn;
   drawn.schedule.threads = sharing[draws.kind("threads of a channel", threads)];
+  static constexpr std::array<std::string_view, 3> biases = {"without", "without", "with"};
+  const bool with_bias = draws.kind("bias of a convolution", biases) == 2;
   drawn.seed = draws.seed();
   drawn.schedule.seed = Random(drawn.seed, "schedule").next();
 
   Probe probe;
-  probe.graph = unit_graph(operation, extents, replicas);
+  probe.graph = unit_graph(operation, extents, replicas, with_bias);
   const NodeId end = probe.graph.output();
   const auto unit = unit_ending_at(probe.graph, end, operation == Op::bn_site_with_relu);
   drawn.kind = kind == lattice && unit    ? InputKind::lattice

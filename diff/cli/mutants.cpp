@@ -61,6 +61,13 @@ std::string name_of(const ZooEntry& entry) {
   return entry.mutant->name + (entry.contract_kept ? "" : ", without its contract");
 }
 
+// As it may stand in a cell of a Markdown table.
+std::string cell(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) escaped += c == '|' ? "\\|" : std::string(1, c);
+  return escaped;
+}
+
 std::string usual_of(const ZooEntry& entry) {
   return entry.usual.beyond > 0 ? "finds it" : "misses it";
 }
@@ -151,7 +158,7 @@ class Score {
     for (const ZooEntry& entry : entries_) {
       if (!entry.must_be_caught()) continue;
       const Mutant& mutant = *entry.mutant;
-      text += fmt::format("| {} | {} | {} |", name_of(entry), mutant.what, mutant.report);
+      text += fmt::format("| {} | {} | {} |", name_of(entry), cell(mutant.what), mutant.report);
       if (entry.caught) {
         const Caught& caught = *entry.caught;
         text += fmt::format(" {} | {} | {} | {:.3f} | {} |", caught.identity->label, caught.input,
@@ -168,7 +175,7 @@ class Score {
     for (const ZooEntry& entry : entries_) {
       if (entry.must_be_caught()) continue;
       text += fmt::format("| {} | {}{} | {} | {} | {} of {} |\n", entry.mutant->name,
-                          entry.mutant->what,
+                          cell(entry.mutant->what),
                           entry.mutant->needs_contract ? "; with its contract" : "", entry.cases,
                           entry.caught ? "**yes**" : "no", entry.usual.beyond, entry.usual.cases);
     }

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -58,20 +59,25 @@ std::size_t fewest_numbers(const Graph& graph, std::size_t images) {
 std::vector<DeviceSum> sums_to_learn(const Graph& graph, std::size_t batch) {
   constexpr std::size_t most_terms = 256, channels = 64;
   std::vector<DeviceSum> sums;
-  std::set<std::size_t> planes;
+  std::map<std::size_t, std::set<std::size_t>> of_planes;  // numbers of channels
   for (const Node& node : graph.nodes()) {
-    if (std::holds_alternative<BnSync>(node.operation)) planes.insert(node.shape.plane());
+    if (std::holds_alternative<BnSync>(node.operation)) {
+      of_planes[node.shape.plane()].insert(node.shape.c);
+    }
     if (std::holds_alternative<GlobalAveragePool>(node.operation)) {
-      const std::size_t plane = graph.node(node.operands[0]).shape.plane();
-      if (plane <= most_terms) sums.push_back({Operation::global_average_pool, 1, plane});
+      const Shape& x = graph.node(node.operands[0]).shape;
+      if (x.plane() <= most_terms) {
+        sums.push_back({Operation::global_average_pool, 1, x.plane(), {batch * x.c}});
+      }
     }
   }
-  for (const std::size_t plane : planes) {
-    if (batch * plane <= most_terms) sums.push_back({Operation::channel_mean, batch, plane});
+  for (const auto& [plane, counts] : of_planes) {
+    if (batch * plane > most_terms) continue;
+    sums.push_back({Operation::channel_mean, batch, plane, {counts.begin(), counts.end()}});
   }
-  sums.push_back({Operation::convolution, 1, channels});
-  sums.push_back({Operation::dense, 1, channels});
-  sums.push_back({Operation::all_reduce_mean, 1, 1});
+  sums.push_back({Operation::convolution, 1, channels, {}});
+  sums.push_back({Operation::dense, 1, channels, {}});
+  sums.push_back({Operation::all_reduce_mean, 1, 1, {}});
   return sums;
 }
 

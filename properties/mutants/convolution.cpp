@@ -118,6 +118,16 @@ void add_convolution_mutants(std::vector<Mutant>& mutants) {
                        [=](shardproof_candidate_table& t) { t.convolution = operation; }});
   };
   add_to_either(add);
+  add("bias-of-the-next-output", "", "output k gets the bias of k + 1", [](const Call* c) {
+    Call without = *c;
+    without.bias.data = nullptr;
+    const int status = correlate<kPlain>(&without, product);
+    const std::size_t outputs = extent(c->y, 1), plane = extent(c->y, 2) * extent(c->y, 3);
+    for (std::size_t i = 0; c->bias.data != nullptr && i < count(c->y); ++i) {
+      values(c->y)[i] += values(c->bias)[(i / plane + 1) % outputs];
+    }
+    return status;
+  });
   add("last-writer-wins", "tinygrad/tinygrad#93",
       "input channels overwrite each other's products in place of adding them", [](const Call* c) {
         return correlate<kPlain>(c, [](const Correlation& g, const Place& p, const Tap& t) {
