@@ -34,6 +34,7 @@ std::vector<SpeedChange> compare_speed(Device& device, Device& baseline, const S
 struct Baseline {
   std::string device;
   SignoffResult::Verdict verdict = SignoffResult::Verdict::none;
+  std::string failure;  // why it did not end; then nothing can be said of a loss
   double factor = 2;
   std::vector<PrecisionChange> precision;
   std::vector<SpeedChange> speed;

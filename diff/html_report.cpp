@@ -317,10 +317,15 @@ std::string baseline(const json& of) {
   }
   std::string out = fmt::format(
       "<dl><dt>baseline</dt><dd>{}, judged alone: {}</dd><dt>a loss of precision</dt><dd>an error "
-      "of more than {} times the baseline's</dd></dl>\n",
+      "of more than {} times the baseline's, or a correct rounding's where that is larger: rms, or "
+      "the worst of 1,000 outputs or more</dd></dl>\n",
       text(of.at("device")), text(of.at("verdict")), text(of.at("regression_factor")));
+  if (of.at("failure") != "") {
+    out += "<p>It did not end, so nothing is said of a loss:</p><pre>" + text(of.at("failure")) +
+           "</pre>\n";
+  }
   out +=
-      table("Errors on the images, in ulps of a statement's root mean square",
+      table("Errors on the images, in units of 2^-23 of a statement's root mean square",
             heads({"node", "precision", "rms", "baseline: rms", "ratio", "worst", "baseline: worst",
                    "ratio", "outputs, % by ulps", "baseline: outputs, % by ulps"}),
             body);

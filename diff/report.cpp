@@ -154,6 +154,10 @@ std::string to_text(const Baseline& baseline) {
                         c.baseline.worst(), ratio(c.device.worst(), c.baseline.worst()),
                         c.regression ? "  lost" : "");
   }
+  if (!baseline.failure.empty()) {
+    return text + "  the baseline did not end, so nothing is said of a loss: " + baseline.failure +
+           "\n";
+  }
   text += fmt::format("  {:<44} {:>9} {:>9} {:>6}\n", "seconds of a forward", "device", "baseline",
                       "ratio");
   for (const SpeedChange& change : baseline.speed) {
@@ -186,6 +190,7 @@ nlohmann::json to_json(const Baseline& baseline) {
   }
   return {{"device", baseline.device},
           {"verdict", to_string(baseline.verdict)},
+          {"failure", baseline.failure},
           {"regression_factor", baseline.factor},
           {"regression", baseline.has_regression()},
           {"precision", std::move(precision)},
@@ -196,6 +201,8 @@ nlohmann::json to_json(const Baseline& baseline) {
 
 SignoffResult::Verdict SignoffReport::verdict() const {
   const SignoffResult::Verdict own = result.verdict();
+  const bool unknown = baseline && !baseline->failure.empty();
+  if (own == SignoffResult::Verdict::agrees && unknown) return SignoffResult::Verdict::none;
   const bool lost = baseline && baseline->has_regression();
   return own == SignoffResult::Verdict::agrees && lost ? SignoffResult::Verdict::disagrees : own;
 }

@@ -95,7 +95,7 @@ TEST_CASE("a baseline stands beside its device, with errors, histograms and spee
   }
   change.regression = true;
   report.baseline =
-      Baseline{"the \"old\" kernels", SignoffResult::Verdict::agrees, 2, {change}, {}};
+      Baseline{"the \"old\" kernels", SignoffResult::Verdict::agrees, "", 2, {change}, {}};
   report.baseline->speed.push_back({Operation::dense, 3, 0.5, 0.25});
   CHECK(report.verdict() == SignoffResult::Verdict::disagrees);
   const std::string page = to_html(to_json(report));

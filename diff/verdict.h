@@ -57,14 +57,14 @@ struct Precision {
 
   void add(double got, double expected);
   void merge(const Precision& other);
-  // In ulps of the outputs' own root mean square, so that a few outputs near zero, where others
-  // cancelled, do not stand for all.
+  // In units of 2^-23 of the outputs' own root mean square, so that a few outputs near zero, where
+  // others cancelled, do not stand for all.
   double rms() const { return std::sqrt(squared_errors / count()) / unit(); }
   double worst() const { return worst_error / unit(); }
 
  private:
   double count() const { return outputs == 0 ? 1 : static_cast<double>(outputs); }
-  double unit() const { return float32_ulp(std::sqrt(squared_values / count())); }
+  double unit() const { return std::fmax(0x1p-23 * std::sqrt(squared_values / count()), 0x1p-149); }
 };
 
 struct Comparison {

@@ -235,7 +235,7 @@ class Run {
   // The option that judges the same kernels again.
   std::string on_candidate() const {
     const std::string& candidate = arguments_.device.candidate;
-    return candidate.empty() ? "" : " --candidate " + candidate;
+    return candidate.empty() ? "" : " --candidate " + quoted(candidate);
   }
 
   void save(const PropertyReport& report, Found& found) {
@@ -247,8 +247,8 @@ class Run {
       return;
     }
     found.path = path;
-    found.command =
-        std::string(program_invocation_name) + " replay " + path + " --explain" + on_candidate();
+    found.command = std::string(program_invocation_name) + " replay " + quoted(path) +
+                    " --explain" + on_candidate();
   }
 
   CaseFile case_file(const PropertyReport& report) const {

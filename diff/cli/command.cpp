@@ -214,6 +214,17 @@ int no_device(const DeviceArguments& device, const DeviceError& error) {
   return fail("--backend " + device.backend + ": " + error.what(), backend_missing);
 }
 
+std::string quoted(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string("/._-+:,=").find(static_cast<char>(c)) != std::string::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
 DeviceMaker device_maker(const DeviceArguments& device, unsigned workers) {
   if (!device.candidate.empty()) {
     CandidateOptions options;

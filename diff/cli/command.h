@@ -59,6 +59,9 @@ double machine_memory();
 // Threads asked for, at most as many as the machine has; 0: as many.
 unsigned threads_of(std::uint64_t asked);
 
+// As a shell reads it as one word.
+std::string quoted(const std::string& word);
+
 // Which device is judged: the built-in one of a backend, or a library of kernels.
 struct DeviceArguments {
   std::string backend = "host", candidate;

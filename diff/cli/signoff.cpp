@@ -141,9 +141,9 @@ std::string failing_case(const SignoffArguments& arguments, const UnitCase& foun
   if (count_of_numbers(small) > kMostNumbersSaved) return "";
   file.recorded = record(make, small);
   const std::string& candidate = arguments.device.candidate;
-  report.replay =
-      fmt::format("{} replay {} --explain{}", program_invocation_name, failing_path(arguments),
-                  candidate.empty() ? "" : " --candidate " + candidate);
+  report.replay = fmt::format("{} replay {} --explain{}", program_invocation_name,
+                              quoted(failing_path(arguments)),
+                              candidate.empty() ? "" : " --candidate " + quoted(candidate));
   return to_text(file);
 }
 
@@ -213,6 +213,7 @@ int signoff_network(const SignoffArguments& arguments) {
     const SignoffResult before = sign_off(*baseline, task, progress_bar("baseline"));
     report.baseline = Baseline{baseline->name(),
                                before.verdict(),
+                               before.failure.empty() ? before.out_of_memory : before.failure,
                                arguments.regression,
                                compare_precision(report.result, before, arguments.regression),
                                {}};
@@ -285,15 +286,17 @@ void add_signoff(CLI::App& program, int& exit_code) {
                    "Folder for signoff.json, signoff.txt and, of a network, index.html; made if "
                    "absent")
       ->check(some_name());
-  command
-      ->add_option("--baseline", arguments->baseline,
-                   "A library of kernels, or builtin, that the device is to replace: its precision "
-                   "and speed stand beside the device's")
-      ->check(some_name());
+  CLI::Option* const baseline =
+      command
+          ->add_option("--baseline", arguments->baseline,
+                       "A library of kernels, or builtin, that the device is to replace: its "
+                       "precision and speed stand beside the device's")
+          ->check(some_name());
   command
       ->add_option("--regression", arguments->regression,
                    "By what factor an error may exceed the baseline's; more is a disagreement")
       ->check(CLI::Range(1.0, 1e6))
+      ->needs(baseline)
       ->capture_default_str();
   command
       ->add_option("--verify", arguments->verify,

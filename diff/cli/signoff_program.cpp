@@ -19,8 +19,8 @@ void add_program_options(CLI::App& signoff, ProgramArguments& arguments) {
                       "Judge the sharded step of an optimizer instead of a network: a .slots file, "
                       "or a name such as adamw")
           ->check(some_name());
-  for (const char* of_networks :
-       {"--net", "--size", "--classes", "--epsilon", "--image", "--weights", "--batch"}) {
+  for (const char* of_networks : {"--net", "--size", "--classes", "--epsilon", "--image",
+                                  "--weights", "--batch", "--baseline", "--regression"}) {
     program->excludes(signoff.get_option(of_networks));
   }
   signoff

@@ -51,6 +51,24 @@ TEST_CASE("a candidate that loses precision against its baseline disagrees, with
              Contains("--baseline: candidate nowhere.so cannot be read"));
 }
 
+TEST_CASE("a baseline that does not end leaves no verdict, and none goes with a program") {
+  const Run run = shardproof(kSmall + kCorrect + " --baseline " CANDIDATES "status.so");
+  CHECK(run.exit_code == 4);
+  CHECK_THAT(run.out,
+             Contains("the baseline did not end, so nothing is said of a loss: candidate"));
+  CHECK(refused("signoff --program adamw --baseline builtin").exit_code == 2);
+  CHECK(refused(kSmall + kCorrect + " --regression 3").exit_code == 2);
+}
+
+TEST_CASE("a command that is told can be given to a shell as it stands") {
+  const Folder folder;
+  const std::string spaced = folder / "my 'own' report";
+  const Run run = shardproof(kSmall + kWrong + " --report \"" + spaced + "\"");
+  CHECK(run.exit_code == 1);
+  const json report = json::parse(contents(spaced + "/signoff.json"));
+  CHECK(shell(report["replay"].get<std::string>()).exit_code == 1);
+}
+
 TEST_CASE("check tries a candidate on random cases, and what it saves replays on it") {
   const Folder folder;
   const Run run = shardproof("check --identity P1 --cases 50 --save " + folder.path.string() +
