@@ -241,10 +241,11 @@ std::vector<Tightness> measure_tightness(std::size_t outputs, std::uint64_t seed
         const Comparison& comparison = verdict.comparisons[c];
         if (comparison.worst.bound == 0 || comparison.outcome() != Outcome::agrees) continue;
         std::string what = names[k];
-        if (!comparison.part.empty()) what += ": " + comparison.part;
-        if (comparison.node.starts_with("g.") && comparison.part.empty()) {
+        if (!comparison.part.empty()) {
+          what += ": " + comparison.part;
+        } else if (comparison.node == "g.mean" || comparison.node == "g.var_at") {
           what += ": " + comparison.node.substr(2);  // mean, var_at
-        } else if (comparison.node.starts_with("g") && comparison.part.empty()) {
+        } else if (comparison.node == "gmu" || comparison.node == "gvar") {
           what += ": all-reduced";
         }
         Tightness& part =
